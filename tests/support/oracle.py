@@ -22,7 +22,7 @@ def per_example(v: Vectorized, example: Sequence[Any]) -> list[np.ndarray] | Exc
         outputs = v.concrete(*tensors)
     except tf.errors.OpError as error:
         return error
-    return [item.numpy() for item in tf.nest.flatten(outputs, expand_composites=True)]
+    return [np.asarray(item.numpy()) for item in tf.nest.flatten(outputs, expand_composites=True)]
 
 
 def check(
@@ -74,7 +74,7 @@ def stack(v: Vectorized, examples: Sequence[Sequence[Any]], rows: int, rooms: Se
                 shape[bound.axis] = rooms[position]
         dense = np.full([len(padded), *shape], _junk(spec.dtype), spec.dtype.as_numpy_dtype)
         for row, item in enumerate(items):
-            dense[(row, *(slice(0, size) for size in item.shape))] = item
+            dense[(row, *(slice(0, size) for size in item.shape))] = item if item.ndim else item.item()
         inputs.append(tf.constant(dense, spec.dtype))
     for k, axis in v.input_dims:
         lengths.append(np.array([np.shape(example[k])[axis] for example in padded], np.int32))
