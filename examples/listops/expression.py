@@ -52,10 +52,10 @@ def parse(text: str) -> Expression:
             raise ValueError(f"column {start}: expected a digit or a list, got {token!r}")
         if open_lists:
             open_lists[-1][1].append(finished)
-        elif next(places, None) is None:
-            return finished
-        else:
-            raise ValueError(f"column {start}: text goes on after the expression's end")
+            continue
+        for rest, rest_start in places:
+            raise ValueError(f"column {rest_start}: the expression has ended, yet {rest!r} follows")
+        return finished
     raise ValueError(f"{len(open_lists)} lists are not closed" if open_lists else "there is no expression")
 
 
