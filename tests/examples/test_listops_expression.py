@@ -87,6 +87,6 @@ def test_evaluates(text: str, value: int) -> None:
     ],
 )
 def test_says_what_is_wrong_and_where(text: str, message: str) -> None:
-    with pytest.raises(ValueError, match="^.+$") as caught:
+    with pytest.raises(ValueError, match=r"^.+$") as caught:
         listops.parse(text)
     assert message in str(caught.value)
