@@ -19,11 +19,10 @@ from expression import (
     MIN_ARGUMENTS,
     OPERATORS,
     SYMBOLS,
-    Expression,
     evaluate,
-    random_expression,
     to_arrays,
 )
+from held_out import held_out_expressions, is_held_out, mixed
 
 WEIGHTS_FILE = Path(__file__).with_name("weights.npz")
 HIDDEN = 96
@@ -58,28 +57,46 @@ def list_values(operators: np.ndarray, arguments: np.ndarray) -> np.ndarray:
     return np.choose(operators, [smallest, largest, median, total])
 
 
+def random_lists(
+    generator: np.random.Generator, digits_and_lists: int, deepest: range, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Operators [count] and children [count, 4] (nodes, -1 for none) of lists over the nodes so far.
+
+    Drawn as `expression.random_expression` draws them: one child is among the ``deepest`` nodes; of the
+    others three in five are digits (nodes 0 to 9), the rest any list.
+    """
+    shape = [count, MAX_ARGUMENTS]
+    digits = generator.integers(0, 10, shape)
+    lists = generator.integers(10, digits_and_lists, shape) if digits_and_lists > 10 else digits
+    children = np.where(generator.random(shape) < 0.6, digits, lists)
+    child_counts = generator.integers(MIN_ARGUMENTS, MAX_ARGUMENTS + 1, count)
+    places = (generator.random(count) * child_counts).astype(int)
+    children[np.arange(count), places] = generator.integers(deepest.start, deepest.stop, count)
+    children[np.arange(MAX_ARGUMENTS) >= child_counts[:, None]] = -1
+    return generator.integers(0, len(OPERATORS), count), children
+
+
 def random_levels(generator: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """For each depth 1..TRAINED_DEPTH: operators [m], children [m, 4] (nodes, -1 for none), values [m].
 
-    Nodes 0 to 9 are the digits; those of depth d follow them in order. Children are drawn as
-    `expression.random_expression` draws arguments.
+    Nodes 0 to 9 are the digits; those of depth d follow them in order. None of the lists is held out.
     """
-    m = LISTS_PER_LEVEL
     values = np.arange(10)
+    fingerprints = mixed(np.arange(1, 11, dtype=np.uint64))
+    deepest = range(10)
     levels = []
-    for level in range(1, TRAINED_DEPTH + 1):
-        digits = generator.integers(0, 10, [m, MAX_ARGUMENTS])
-        lists = generator.integers(10, 10 + m * (level - 1), [m, MAX_ARGUMENTS]) if level > 1 else digits
-        children = np.where(generator.random([m, MAX_ARGUMENTS]) < 0.6, digits, lists)
-        counts = generator.integers(MIN_ARGUMENTS, MAX_ARGUMENTS + 1, m)
-        first_of_last_level = len(values) - m if level > 1 else 0
-        deepest = generator.integers(first_of_last_level, len(values), m)
-        children[np.arange(m), (generator.random(m) * counts).astype(int)] = deepest
-        children[np.arange(MAX_ARGUMENTS) >= counts[:, None]] = -1
-        operators = generator.integers(0, len(OPERATORS), m)
-        level_values = list_values(operators, np.where(children >= 0, values[children], -1))
-        levels.append((operators.astype(np.int32), children.astype(np.int32), level_values.astype(np.int32)))
-        values = np.concatenate([values, level_values])
+    for _ in range(TRAINED_DEPTH):
+        # A quarter more than needed: one in ten is held out.
+        operators, children = random_lists(generator, len(values), deepest, LISTS_PER_LEVEL * 5 // 4)
+        parts = np.where(children >= 0, fingerprints[children], np.uint64(0)).sum(axis=1)
+        list_fingerprints = mixed(operators.astype(np.uint64) + np.uint64(10) + parts)
+        trained = np.flatnonzero(~is_held_out(list_fingerprints))[:LISTS_PER_LEVEL]
+        operators, children = operators[trained], children[trained]
+        new_values = list_values(operators, np.where(children >= 0, values[children], -1))
+        levels.append((operators.astype(np.int32), children.astype(np.int32), new_values.astype(np.int32)))
+        deepest = range(len(values), len(values) + len(new_values))
+        values = np.concatenate([values, new_values])
+        fingerprints = np.concatenate([fingerprints, list_fingerprints[trained]])
     return levels
 
 
@@ -127,12 +144,6 @@ def make_train_step(
         return loss, tf.reduce_mean(tf.cast(hits, tf.float32))
 
     return train_step
-
-
-def held_out_expressions(count: int, nesting: int, seed: int = 1_000_000) -> list[Expression]:
-    """Random expressions exactly ``nesting`` deep; from depth 2 on, too many exist to have met one."""
-    generator = np.random.default_rng(seed + nesting)
-    return [random_expression(generator, nesting) for _ in range(count)]
 
 
 def main() -> None:

@@ -28,9 +28,9 @@ def test_evaluates_every_digit_and_a_tree(listops, expression) -> None:
         assert float(tf.reduce_sum(outputs["probabilities"])) == pytest.approx(1.0, abs=1e-5)
 
 
-@pytest.mark.parametrize("nesting", [2, 3, 4])
+@pytest.mark.parametrize("nesting", [1, 2, 3, 4])
 def test_held_out_accuracy(load_example, listops, expression, nesting: int) -> None:
-    trees = load_example("listops", "train").held_out_expressions(300, nesting)
+    trees = load_example("listops", "held_out").held_out_expressions(300, nesting)
     predicted = [int(listops(*map(tf.constant, expression.to_arrays(tree)))["value"]) for tree in trees]
     assert np.mean(np.array(predicted) == [expression.evaluate(tree) for tree in trees]) >= 0.9
 
@@ -68,8 +68,9 @@ def test_samples_are_sound_trees_of_many_sizes(load_example) -> None:
     assert max(sizes) >= 20
 
 
-def test_training_evaluates_as_the_expressions_do(load_example, expression) -> None:
+def test_training_evaluates_as_the_expressions_do_and_meets_none_held_out(load_example, expression) -> None:
     train = load_example("listops", "train")
+    held_out = load_example("listops", "held_out")
     nodes: list = list(range(10))
     for operators, children, values in train.random_levels(np.random.default_rng(0)):
         level = [
@@ -77,5 +78,17 @@ def test_training_evaluates_as_the_expressions_do(load_example, expression) -> N
             for operator, row in zip(operators, children, strict=True)
         ]
         assert [expression.evaluate(node) for node in level[:50]] == values[:50].tolist()
+        assert len(level) == train.LISTS_PER_LEVEL
+        assert not any(held_out.is_held_out(held_out.fingerprint(node)) for node in level)
         nodes.extend(level)
     assert {expression.depth(node) for node in nodes[-50:]} == {train.TRAINED_DEPTH}
+
+
+def test_held_out_expressions_are_one_in_ten_whatever_the_order(load_example, expression) -> None:
+    held_out = load_example("listops", "held_out")
+    generator = np.random.default_rng(0)
+    trees = [expression.random_expression(generator, 2) for _ in range(2000)]
+    share = np.mean([held_out.is_held_out(held_out.fingerprint(tree)) for tree in trees])
+    assert share == pytest.approx(0.1, abs=0.02)
+    one, other = (held_out.fingerprint(expression.parse(f"[SM {x}]")) for x in ("1 [MAX 2 3]", "[MAX 3 2] 1"))
+    assert one == other
