@@ -15,14 +15,15 @@ def _parameter(name: str) -> tf.Tensor:
     return tf.constant(_weights[name].astype(np.float32), name=name)
 
 
-# Gates stand side by side: input, output, update, and a forget gate for each child.
-SYMBOL_GATES = _parameter("symbol_gates")  # [symbols, 7 * hidden]: what each symbol brings to the gates
-CHILD_KERNEL = _parameter("child_kernel")  # [4 * hidden, 7 * hidden]
-OUTPUT_KERNEL = _parameter("output_kernel")  # [hidden, 10]
+SYMBOL_HIDDEN = _parameter("symbol_hidden")  # [symbols, hidden]
+CHILD_KERNEL = _parameter("child_kernel")  # [4 * state, hidden]
+GATE_KERNEL = _parameter("gate_kernel")  # [hidden, 7 * state]: input, output, update, a forget gate a child
+GATE_BIAS = _parameter("gate_bias")  # [7 * state]
+OUTPUT_KERNEL = _parameter("output_kernel")  # [state, 10]
 OUTPUT_BIAS = _parameter("output_bias")  # [10]
 
 MAX_CHILDREN = 4
-HIDDEN, _ = OUTPUT_KERNEL.shape
+STATE, _ = OUTPUT_KERNEL.shape
 DIGITS, SYMBOLS = 10, 14  # symbols 0..9 are digits, 10..13 operators; see expression.py
 
 
@@ -49,13 +50,16 @@ def sample_tree(generator: np.random.Generator) -> dict[str, np.ndarray]:
 
 
 def tree_cell(symbol: tf.Tensor, child_h: tf.Tensor, child_c: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """A node's output and memory [hidden] from its symbol and its children's [4, hidden], zero where absent.
+    """A node's output and memory [state] from its symbol and its children's [4, state], zero where absent.
 
-    The N-ary Tree-LSTM of Tai, Socher and Manning (2015, arXiv 1503.00075).
+    The N-ary Tree-LSTM of Tai, Socher and Manning (2015, arXiv 1503.00075), with a hidden layer before the
+    gates: a sum modulo 10 is more than one layer can tell.
     """
-    gates = tf.gather(SYMBOL_GATES, symbol) + tf.tensordot(tf.reshape(child_h, [-1]), CHILD_KERNEL, 1)
-    enter, leave, update, forget = tf.split(gates, [HIDDEN, HIDDEN, HIDDEN, MAX_CHILDREN * HIDDEN])
-    kept = tf.sigmoid(tf.reshape(forget, [MAX_CHILDREN, HIDDEN])) * child_c
+    from_children = tf.tensordot(tf.reshape(child_h, [-1]), CHILD_KERNEL, 1)
+    hidden = tf.nn.relu(tf.gather(SYMBOL_HIDDEN, symbol) + from_children)
+    gates = tf.tensordot(hidden, GATE_KERNEL, 1) + GATE_BIAS
+    enter, leave, update, forget = tf.split(gates, [STATE, STATE, STATE, MAX_CHILDREN * STATE])
+    kept = tf.sigmoid(tf.reshape(forget, [MAX_CHILDREN, STATE])) * child_c
     c = tf.sigmoid(enter) * tf.tanh(update) + tf.reduce_sum(kept, axis=0)
     return tf.sigmoid(leave) * tf.tanh(c), c
 
@@ -93,8 +97,8 @@ def listops(symbols: tf.Tensor, children: tf.Tensor) -> dict[str, tf.Tensor]:
         node_h, node_c = tree_cell(tf.gather(symbols, t), child_h, child_c)
         return t + 1, h.write(t, node_h), c.write(t, node_c)
 
-    h = tf.TensorArray(tf.float32, size=n, element_shape=[HIDDEN], clear_after_read=False)
-    c = tf.TensorArray(tf.float32, size=n, element_shape=[HIDDEN], clear_after_read=False)
+    h = tf.TensorArray(tf.float32, size=n, element_shape=[STATE], clear_after_read=False)
+    c = tf.TensorArray(tf.float32, size=n, element_shape=[STATE], clear_after_read=False)
     _, h, _ = tf.while_loop(lambda t, h, c: t < n, add_node, (tf.constant(0), h, c))
     logits = tf.tensordot(h.read(n - 1), OUTPUT_KERNEL, 1) + OUTPUT_BIAS
     return {

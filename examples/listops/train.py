@@ -25,7 +25,8 @@ from expression import (
 from held_out import held_out_expressions, is_held_out, mixed
 
 WEIGHTS_FILE = Path(__file__).with_name("weights.npz")
-HIDDEN = 96
+STATE = 64
+HIDDEN = 256
 GATES = 3 + MAX_ARGUMENTS  # input, output, update, one forget gate a child
 TRAINED_DEPTH = 4
 LISTS_PER_LEVEL = 512
@@ -34,13 +35,13 @@ LISTS_PER_LEVEL = 512
 def initial_weights(seed: int) -> dict[str, tf.Variable]:
     """Trainable arrays by the name under which they are stored; forget gates start open."""
     glorot = tf.keras.initializers.GlorotUniform(seed=seed)
-    gate_bias = np.repeat([0.0] * 3 + [1.0] * MAX_ARGUMENTS, HIDDEN).astype(np.float32)
-    symbols = tf.random.stateless_normal([len(SYMBOLS), GATES * HIDDEN], [seed, 0]) * 0.3
-    kernels = [glorot([HIDDEN, GATES * HIDDEN]) for _ in range(MAX_ARGUMENTS)]
+    gate_bias = np.repeat([0.0] * 3 + [1.0] * MAX_ARGUMENTS, STATE).astype(np.float32)
     return {
-        "symbol_gates": tf.Variable(symbols + gate_bias),
-        "child_kernel": tf.Variable(tf.concat(kernels, axis=0)),
-        "output_kernel": tf.Variable(glorot([HIDDEN, 10])),
+        "symbol_hidden": tf.Variable(tf.random.stateless_normal([len(SYMBOLS), HIDDEN], [seed, 0])),
+        "child_kernel": tf.Variable(glorot([MAX_ARGUMENTS * STATE, HIDDEN])),
+        "gate_kernel": tf.Variable(glorot([HIDDEN, GATES * STATE])),
+        "gate_bias": tf.Variable(gate_bias),
+        "output_kernel": tf.Variable(glorot([STATE, 10])),
         "output_bias": tf.Variable(tf.zeros([10])),
     }
 
@@ -103,18 +104,19 @@ def random_levels(generator: np.random.Generator) -> list[tuple[np.ndarray, np.n
 def cells(
     weights: dict[str, tf.Tensor], symbols: tf.Tensor, child_h: tf.Tensor, child_c: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The Tree-LSTM cell of model.py for m nodes at once: symbols [m], children's states [m, 4, hidden]."""
-    gates = tf.gather(weights["symbol_gates"], symbols)
-    gates += tf.reshape(child_h, [-1, MAX_ARGUMENTS * HIDDEN]) @ weights["child_kernel"]
-    enter, leave, update, forget = tf.split(gates, [HIDDEN] * 3 + [MAX_ARGUMENTS * HIDDEN], axis=1)
-    kept = tf.sigmoid(tf.reshape(forget, [-1, MAX_ARGUMENTS, HIDDEN])) * child_c
+    """The Tree-LSTM cell of model.py for m nodes at once: symbols [m], children's states [m, 4, state]."""
+    from_children = tf.reshape(child_h, [-1, MAX_ARGUMENTS * STATE]) @ weights["child_kernel"]
+    hidden = tf.nn.relu(tf.gather(weights["symbol_hidden"], symbols) + from_children)
+    gates = hidden @ weights["gate_kernel"] + weights["gate_bias"]
+    enter, leave, update, forget = tf.split(gates, [STATE] * 3 + [MAX_ARGUMENTS * STATE], axis=1)
+    kept = tf.sigmoid(tf.reshape(forget, [-1, MAX_ARGUMENTS, STATE])) * child_c
     c = tf.sigmoid(enter) * tf.tanh(update) + tf.reduce_sum(kept, axis=1)
     return tf.sigmoid(leave) * tf.tanh(c), c
 
 
 def level_logits(weights: dict[str, tf.Tensor], levels: list[tuple[tf.Tensor, tf.Tensor]]) -> tf.Tensor:
     """Logits [lists of all levels, 10], from each level's operators and children."""
-    absent = tf.zeros([10, MAX_ARGUMENTS, HIDDEN])
+    absent = tf.zeros([10, MAX_ARGUMENTS, STATE])
     h, c = cells(weights, tf.range(10), absent, absent)
     for operators, children in levels:
         present = (children >= 0)[:, :, None]
@@ -148,7 +150,7 @@ def make_train_step(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=5000)
+    parser.add_argument("--steps", type=int, default=6000)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
 
