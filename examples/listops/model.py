@@ -64,13 +64,22 @@ def tree_cell(symbol: tf.Tensor, child_h: tf.Tensor, child_c: tf.Tensor) -> tupl
     return tf.sigmoid(leave) * tf.tanh(c), c
 
 
-def check_tree(symbols: tf.Tensor, children: tf.Tensor) -> None:
-    """Raise unless there is a node, both arrays have the same nodes, and children precede their parents."""
+def checked(symbols: tf.Tensor, children: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """The same tree; raises unless it has a node, a row of each array a node, and children before parents."""
     count = tf.shape(children)[0]
-    tf.debugging.assert_equal(tf.shape(symbols)[0], count, "symbols and children must have one row a node")
-    tf.debugging.assert_positive(count, message="an expression needs at least one node")
-    tf.debugging.assert_greater_equal(children, -1, "a child is the index of a node, or -1 for none")
-    tf.debugging.assert_less(children, tf.range(count)[:, tf.newaxis], "a child must come before its parent")
+    checks = [
+        tf.debugging.assert_equal(
+            tf.shape(symbols)[0], count, "symbols and children must have one row a node"
+        ),
+        tf.debugging.assert_positive(count, message="an expression needs at least one node"),
+        tf.debugging.assert_greater_equal(children, -1, "a child is the index of a node, or -1 for none"),
+        tf.debugging.assert_less(
+            children, tf.range(count)[:, tf.newaxis], "a child must come before its parent"
+        ),
+    ]
+    # Otherwise the loop may run, and fail with a message of its own, before the checks do.
+    with tf.control_dependencies(checks):
+        return tf.identity(symbols), tf.identity(children)
 
 
 @model(
@@ -85,7 +94,7 @@ def listops(symbols: tf.Tensor, children: tf.Tensor) -> dict[str, tf.Tensor]:
     ``symbols`` [n] are places in ``expression.SYMBOLS``; ``children`` [n, 4] hold earlier nodes' indices,
     filled up with -1.
     """
-    check_tree(symbols, children)
+    symbols, children = checked(symbols, children)
     n = tf.shape(symbols)[0]
 
     def add_node(t: tf.Tensor, h: tf.TensorArray, c: tf.TensorArray) -> tuple:
