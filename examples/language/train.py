@@ -1,4 +1,4 @@
-"""Train the language model and write weights.npz: `python examples/language/train.py` (twelve minutes on 2 cores).
+"""Train the language model, write weights.npz: `python examples/language/train.py` (12 minutes on 2 cores).
 
 Training runs a padded batch, which model.py knows nothing of; at the end the served per-example
 function must give the same probabilities.

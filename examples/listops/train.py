@@ -1,4 +1,4 @@
-"""Train the listops model and write weights.npz: `python examples/listops/train.py` (six minutes on 2 cores).
+"""Train the listops model and write weights.npz: `python examples/listops/train.py` (6 minutes on 2 cores).
 
 A training step builds a fresh *graph* of expressions, level by level: 10 digits, then lists of digits,
 then lists of those, and so on. Expressions share their parts, so each is computed once and every list is
