@@ -19,15 +19,22 @@ from clients.exchange import wait_before_retry_s
 from tests.support.stub_server import StubApplication, stub_server
 
 
-@pytest.fixture
-def application() -> StubApplication:
-    return StubApplication()
-
-
-@pytest.fixture
-def url(application: StubApplication) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[StubApplication, str]]:
+    application = StubApplication()
     with stub_server(application) as url:
-        yield url
+        yield application, url
+
+
+@pytest.fixture
+def application(served: tuple[StubApplication, str]) -> StubApplication:
+    served[0].reset()
+    return served[0]
+
+
+@pytest.fixture
+def url(served: tuple[StubApplication, str], application: StubApplication) -> str:
+    return served[1]
 
 
 @pytest.fixture(params=[Client, AsyncClient])

@@ -49,6 +49,10 @@ class StubApplication:
     requests: list[dict[str, Any]] = field(default_factory=list)
     predictions: int = 0
 
+    def reset(self) -> None:
+        """Forget what was seen, and every vice."""
+        vars(self).update(vars(StubApplication()))
+
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
@@ -176,7 +180,7 @@ def stub_server(application: StubApplication) -> Iterator[str]:
     try:
         yield f"http://127.0.0.1:{port}"
     finally:
-        server.should_exit = True
+        server.should_exit = server.force_exit = True
         thread.join(timeout=10)
 
 
