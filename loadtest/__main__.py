@@ -77,7 +77,10 @@ def compare_command(
         rate_per_s=rate,
         **options,
     )
-    say = lambda line: progress.print(line, markup=False, style="dim")  # noqa: E731
+
+    def say(line: str) -> None:
+        progress.print(line, markup=False, style="dim")
+
     try:
         say("computing the expected replies")
         comparison = compare(settings, expected_replies(settings), say)
@@ -119,7 +122,7 @@ def attack_command(
     timeout_s: float,
     raw_file: Path | None,
 ) -> None:
-    """Send one attack to the server at URL, without starting any. Replies are checked if --examples has them."""
+    """Send one attack to the server at URL, which runs already; --examples has the replies checked."""
     expected = _examples(model, json_text, examples)
     pacer: Pacer = ClosedLoop(requests, concurrency)
     if rate is not None:

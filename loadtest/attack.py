@@ -99,8 +99,8 @@ class _Run:
         """Start each request when it is due, whether or not earlier ones are answered."""
         async with asyncio.TaskGroup() as group:
             for sent in range(self.pacer.count):
-                wait_s = self.pacer.wait_s(self.now_s(), sent)
-                if wait_s > 0:
+                # uvloop's timers count whole milliseconds and may wake a fraction early.
+                while (wait_s := self.pacer.wait_s(self.now_s(), sent)) > 0:
                     await asyncio.sleep(wait_s)
                 group.create_task(self._exchange(self._next(self.pacer.due_s(sent))))
 

@@ -1,8 +1,8 @@
 """Is this reply the right one? Pure: replies and expectations in, records out.
 
-Floats may differ by the tolerance of their dtype (absolute plus relative), everything else must be equal but for ties: where the
-function picks the largest of some scores, and its two largest are closer than the tolerance, the batch may
-pick the other one.
+Floats may differ by the tolerance of their dtype (absolute plus relative); everything else must be equal but
+for ties: where the function picks the largest of some scores, and its two largest are closer than the
+tolerance, the batch may pick the other one.
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ from loadtest.attack import Exchange
 from loadtest.results import Record
 from loadtest.targets import Example, ExampleSet
 
-FLOAT_TOLERANCE = 1e-5
+TOLERANCES = {"float16": 1e-2, "float32": 1e-5, "float64": 1e-9}
 
 
-def judge(
-    exchanges: Iterable[Exchange], expected: ExampleSet, tolerance: float = FLOAT_TOLERANCE
-) -> list[Record]:
+def judge(exchanges: Iterable[Exchange], expected: ExampleSet) -> list[Record]:
     """One record for each exchange, with its outcome."""
     return [_record(exchange, expected.examples[exchange.example], expected.dtypes) for exchange in exchanges]
 
@@ -75,11 +73,8 @@ def difference_from_expected(body: bytes, example: Example, dtypes: Mapping[str,
     if set(answered) != set(example.outputs):
         return f"expected outputs {sorted(example.outputs)}, got {sorted(answered)}"
     pairs = {
-        name: (
-            np.asarray(decode_output(example.outputs[name], dtype)),
-            np.asarray(decode_output(answered[name], dtype)),
-        )
-        for name, dtype in ((name, dtypes.get(name)) for name in answered)
+        name: (_array(example.outputs[name], dtypes.get(name)), _array(answered[name], dtypes.get(name)))
+        for name in answered
     }
     floats = {name: pair for name, pair in pairs.items() if pair[0].dtype.kind == "f"}
     for name, (right, got) in floats.items():
@@ -92,6 +87,12 @@ def difference_from_expected(body: bytes, example: Example, dtypes: Mapping[str,
         if not (tied and right.shape == got.shape):
             return f"output {name!r}: expected {_brief(right)}, got {_brief(got)}"
     return None
+
+
+def _array(value: Any, dtype: str | None) -> np.ndarray[Any, Any]:
+    array = np.asarray(decode_output(value, dtype))
+    # A scalar comes as a Python float; the tolerance is that of the declared dtype.
+    return array.astype(dtype) if array.dtype.kind == "f" and dtype in TOLERANCES else array
 
 
 def _float_difference(name: str, right: Any, got: Any) -> str | None:

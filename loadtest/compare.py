@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from loadtest.attack import AttackLog, attack
 from loadtest.checking import judge
@@ -23,6 +24,8 @@ from loadtest.pacer import ClosedLoop, Pacer, open_loop
 from loadtest.results import Record, Summary, summarise, write_jsonl
 from loadtest.servers import BATCHD, BatchCount, ServerUnderTest
 from loadtest.targets import ExampleSet, Target, target
+
+Item = TypeVar("Item")
 
 WARM_UP_REQUESTS = 64
 STEADY_SHARE_OF_SLOWEST = 0.5
@@ -36,8 +39,8 @@ class Settings:
     """One comparison.
 
     requests: in each attack. rounds: attacks of each phase on each engine. concurrency: connections of the
-    closed loop, None to leave that phase out. rate_per_s: of the open loop; None for half the throughput of
-    the slowest engine (then an attack is cut to about 5 s), or to leave the phase out where `steady` is False.
+    closed loop, None to leave that phase out. steady: whether there is an open loop. rate_per_s: its rate;
+    None for half the throughput of the slowest engine (an attack is then cut to about 5 s).
     """
 
     source: str
@@ -206,7 +209,7 @@ class _Bench:
         self.warm_up_faults += _faults(phase)
 
 
-def _there_and_back[Item](items: Sequence[Item], turn: int) -> Iterator[Item]:
+def _there_and_back(items: Sequence[Item], turn: int) -> Iterator[Item]:
     return iter(items) if turn % 2 == 0 else reversed(items)
 
 

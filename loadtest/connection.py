@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from typing import cast
 
 import httptools
 
@@ -70,8 +71,7 @@ class Connection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
         self.is_open = True
 
     def data_received(self, data: bytes) -> None:

@@ -61,25 +61,28 @@ class ServerUnderTest:
         self._process = subprocess.Popen(
             [*self.command, *arguments], stdin=subprocess.DEVNULL, stdout=self._log, stderr=subprocess.STDOUT
         )
-        with Client(self.url, timeout_s=5.0) as client:
-            while True:
-                if self._process.poll() is not None:
-                    raise ServerFailed(
-                        self._sentence(f"ended with {self._process.returncode} before it was ready")
-                    )
-                left_s = timeout_s - (time.monotonic() - started_at)
-                if left_s <= 0:
-                    self.stop()
-                    raise ServerFailed(self._sentence(f"wasn't ready after {timeout_s:g} s"))
-                try:
-                    client.wait_ready(min(1.0, left_s))
-                    break
-                except NotReady:
-                    continue
+        try:
+            self._wait_ready(self._process, started_at + timeout_s)
+        except BaseException:
+            self._process.kill()
+            self._process.wait()
+            raise
         self.started_in_s = time.monotonic() - started_at
 
+    def _wait_ready(self, process: subprocess.Popen[bytes], give_up_at: float) -> None:
+        with Client(self.url, timeout_s=5.0) as client:
+            while time.monotonic() < give_up_at:
+                if process.poll() is not None:
+                    raise ServerFailed(self._sentence(f"ended with {process.returncode} before it was ready"))
+                try:
+                    client.wait_ready(timeout_s=1.0)
+                    return
+                except NotReady as error:
+                    last = error
+        raise ServerFailed(self._sentence(f"wasn't ready in time ({last})"))
+
     def stop(self) -> None:
-        """SIGTERM, and wait for the drain. Raises ServerFailed if the process had ended by itself, or won't."""
+        """SIGTERM, and wait for the drain. Raises ServerFailed if it had ended by itself, or won't end."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -95,7 +98,7 @@ class ServerUnderTest:
             raise ServerFailed(self._sentence(f"ended by itself with {process.returncode}"))
 
     def batches(self, model: str) -> BatchCount:
-        """How many batches of `model` have run, and with how many examples; zero where there are no metrics."""
+        """How many batches of `model` have run, with how many examples; zero where there are no metrics."""
         try:
             text = httpx.get(f"{self.url}/metrics", timeout=10).text
         except httpx.HTTPError as error:
@@ -111,7 +114,8 @@ class ServerUnderTest:
         return "\n".join(lines[-LOG_LINES_SHOWN:])
 
     def _sentence(self, what: str) -> str:
-        return f"the server of {self.source} with engine {self.engine!r} {what}; its log ends:\n{self.log_tail()}"
+        server = f"the server of {self.source} with engine {self.engine!r}"
+        return f"{server} {what}; its log ends:\n{self.log_tail()}"
 
     def __enter__(self) -> ServerUnderTest:
         self.start()
