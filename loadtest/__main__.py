@@ -30,7 +30,7 @@ def main() -> None:
 
 @main.command("compare")
 @click.option("--model", required=True, help="A folder of examples/, or a model file.")
-@click.option("--name", help="Which model of the file; needed where it registers several.")
+@click.option("--name", help="Which model of the file.  [default: the first]")
 @click.option(
     "--engines", default="static,while_loop,per_request", show_default=True, help="Comma-separated."
 )

@@ -1,8 +1,8 @@
 """Is this reply the right one? Pure: replies and expectations in, records out.
 
-Floats may differ by the tolerance of their dtype (absolute plus relative); everything else must be equal but
-for ties: where the function picks the largest of some scores, and its two largest are closer than the
-tolerance, the batch may pick the other one.
+Floats may differ by the model's tolerance, or that of their dtype, relative to the largest magnitude in the
+same output (at least 1). Everything else must be equal but for ties: where the function picks the largest of
+some scores, and its two largest are closer than the tolerance, the batch may pick the other one.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ TOLERANCES = {"float16": 1e-2, "float32": 1e-5, "float64": 1e-9}
 
 def judge(exchanges: Iterable[Exchange], expected: ExampleSet) -> list[Record]:
     """One record for each exchange, with its outcome."""
-    return [_record(exchange, expected.examples[exchange.example], expected.dtypes) for exchange in exchanges]
+    return [_record(exchange, expected.examples[exchange.example], expected) for exchange in exchanges]
 
 
-def _record(exchange: Exchange, example: Example, dtypes: Mapping[str, str]) -> Record:
+def _record(exchange: Exchange, example: Example, expected: ExampleSet) -> Record:
     provenance = Provenance.from_headers(exchange.headers or {})
-    outcome, detail = _outcome(exchange, example, dtypes)
+    outcome, detail = _outcome(exchange, example, expected)
     return Record(
         index=exchange.index,
         example=exchange.example,
@@ -45,7 +45,7 @@ def _record(exchange: Exchange, example: Example, dtypes: Mapping[str, str]) -> 
     )
 
 
-def _outcome(exchange: Exchange, example: Example, dtypes: Mapping[str, str]) -> tuple[str, str | None]:
+def _outcome(exchange: Exchange, example: Example, expected: ExampleSet) -> tuple[str, str | None]:
     if exchange.status is None:
         return ("timeout" if exchange.timed_out else "error"), exchange.failure
     if exchange.status == 503:
@@ -56,11 +56,13 @@ def _outcome(exchange: Exchange, example: Example, dtypes: Mapping[str, str]) ->
         return "ok", None
     if exchange.status != 200:
         return "error", f"{exchange.status}: {exchange.body[:200].decode('utf-8', 'replace')}"
-    difference = difference_from_expected(exchange.body, example, dtypes)
+    difference = difference_from_expected(exchange.body, example, expected.dtypes, expected.rtol)
     return ("ok", None) if difference is None else ("wrong", difference)
 
 
-def difference_from_expected(body: bytes, example: Example, dtypes: Mapping[str, str]) -> str | None:
+def difference_from_expected(
+    body: bytes, example: Example, dtypes: Mapping[str, str], rtol: float | None = None
+) -> str | None:
     """None when the body of a 200 is what the per-example function returns; else a sentence."""
     if not example.is_checked:
         return None
@@ -78,9 +80,9 @@ def difference_from_expected(body: bytes, example: Example, dtypes: Mapping[str,
     }
     floats = {name: pair for name, pair in pairs.items() if pair[0].dtype.kind == "f"}
     for name, (right, got) in floats.items():
-        if sentence := _float_difference(name, right, got):
+        if sentence := _float_difference(name, right, got, rtol or TOLERANCES[right.dtype.name]):
             return sentence
-    tied = any(_has_tie(right) for right, _ in floats.values())
+    tied = any(_has_tie(right, rtol or TOLERANCES[right.dtype.name]) for right, _ in floats.values())
     for name, (right, got) in pairs.items():
         if name in floats or _same(right, got):
             continue
@@ -95,25 +97,24 @@ def _array(value: Any, dtype: str | None) -> np.ndarray[Any, Any]:
     return array.astype(dtype) if array.dtype.kind == "f" and dtype in TOLERANCES else array
 
 
-def _float_difference(name: str, right: Any, got: Any) -> str | None:
+def _float_difference(name: str, right: Any, got: Any, tolerance: float) -> str | None:
     if right.shape != got.shape:
         return f"output {name!r}: expected shape {list(right.shape)}, got {list(got.shape)}"
     if got.dtype.kind not in "fi":
         return f"output {name!r}: expected numbers, got {_brief(got)}"
-    tolerance = TOLERANCES[right.dtype.name]
-    close = np.isclose(got, right, rtol=tolerance, atol=tolerance, equal_nan=True)
+    scale = np.abs(right[np.isfinite(right)]).max(initial=1.0)
+    close = np.isclose(got, right, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
     if close.all():
         return None
     place = tuple(int(axis) for axis in np.argwhere(~close)[0])
     return f"output {name!r}{list(place) or ''}: expected {right[place]!s}, got {got[place]!s}"
 
 
-def _has_tie(scores: np.ndarray[Any, Any]) -> bool:
+def _has_tie(scores: np.ndarray[Any, Any], tolerance: float) -> bool:
     if scores.ndim == 0 or scores.shape[-1] < 2:
         return False
     two_largest = np.sort(scores, axis=-1)[..., -2:]
     gap = two_largest[..., 1] - two_largest[..., 0]
-    tolerance = TOLERANCES[scores.dtype.name]
     return bool((gap <= 2 * tolerance * (1 + np.abs(two_largest[..., 1]))).any())
 
 

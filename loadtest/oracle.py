@@ -21,7 +21,7 @@ WORDS = ("", "a", "batch", "example", "one two", "déjà vu")
 
 @click.command()
 @click.argument("source")
-@click.option("--name", help="Which model of SOURCE; needed where it registers several.")
+@click.option("--name", help="Which model of SOURCE.  [default: the first]")
 @click.option("--count", type=click.IntRange(1), default=500, show_default=True, help="How many examples.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option(
@@ -29,23 +29,20 @@ WORDS = ("", "a", "batch", "example", "one two", "déjà vu")
 )
 def main(source: str, name: str | None, count: int, seed: int, out: Path) -> None:
     """Write COUNT examples of a model in SOURCE with their expected replies."""
-    model = _load(source, name)
+    from server.errors import ModelLoadError
+    from server.loading import choose_model, load_models
+
+    try:
+        model = choose_model(load_models(source), name, source)
+    except ModelLoadError as error:
+        raise click.ClickException(str(error)) from None
     examples = _draw(model.samples, dict(model.inputs), count, seed)
-    out.write_bytes(to_json({"model": model.name, "seed": seed, **_expected(model, examples)}))
-
-
-def _load(source: str, name: str | None) -> Any:
-    from server.loading import load_models
-
-    models = list(load_models(source))
-    if name is not None:
-        models = [model for model in models if model.name == name]
-    if len(models) != 1:
-        found = ", ".join(repr(model.name) for model in load_models(source)) or "none"
+    expected = _expected(model, examples)
+    if not any("outputs" in example for example in expected["examples"]):
         raise click.ClickException(
-            f"{source}: expected one model{f' {name!r}' if name else ''}, found {found}"
+            f"model {model.name!r} raises on all of {count} examples; give samples= that it accepts"
         )
-    return models[0]
+    out.write_bytes(to_json({"model": model.name, "seed": seed, "rtol": model.rtol, **expected}))
 
 
 def _draw(samples: Any, specs: Mapping[str, Any], count: int, seed: int) -> list[dict[str, Any]]:

@@ -31,17 +31,23 @@ class Example:
 
 @dataclass(frozen=True)
 class ExampleSet:
-    """Examples of one model, as `python -m loadtest.oracle` wrote them. dtypes: of the outputs, by name."""
+    """Examples of one model, as `python -m loadtest.oracle` wrote them.
+
+    dtypes: of the outputs, by name. rtol: the model's own tolerance, None for that of the dtype.
+    """
 
     model: str
     examples: Sequence[Example]
     dtypes: Mapping[str, str] = field(default_factory=dict)
+    rtol: float | None = None
 
     @classmethod
     def read(cls, path: Path) -> ExampleSet:
         document = json.loads(path.read_text(encoding="utf-8"))
         examples = [Example(**example) for example in document["examples"]]
-        return cls(model=document["model"], examples=examples, dtypes=document["dtypes"])
+        return cls(
+            model=document["model"], examples=examples, dtypes=document["dtypes"], rtol=document["rtol"]
+        )
 
 
 @dataclass(frozen=True)

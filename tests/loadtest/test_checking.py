@@ -19,6 +19,7 @@ DTYPES = {"scores": "float32", "label": "string", "best": "int64", "deep": "floa
     [
         ({"scores": [1.0, 2.0]}, {"scores": [1.000005, 2.0]}, None),
         ({"scores": [1.0, 2.0]}, {"scores": [1.0001, 2.0]}, "output 'scores'[0]: expected 1.0, got 1.0001"),
+        ({"scores": [1000.0, 0.0]}, {"scores": [1000.0, 0.005]}, None),
         ({"scores": 0.5}, {"scores": 0.6}, "output 'scores': expected 0.5, got 0.6"),
         ({"scores": ["NaN", "Infinity"]}, {"scores": ["NaN", "Infinity"]}, None),
         ({"scores": ["NaN"]}, {"scores": [0.0]}, "output 'scores'[0]: expected nan, got 0.0"),
@@ -44,6 +45,11 @@ DTYPES = {"scores": "float32", "label": "string", "best": "int64", "deep": "floa
 def test_answers(expected: Any, answered: Any, difference: str | None) -> None:
     body = orjson.dumps({"outputs": answered})
     assert difference_from_expected(body, Example({}, outputs=expected), DTYPES) == difference
+
+
+def test_a_model_may_have_a_tolerance_of_its_own() -> None:
+    body = b'{"outputs": {"scores": [1.01]}}'
+    assert difference_from_expected(body, Example({}, outputs={"scores": [1.0]}), DTYPES, rtol=0.1) is None
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b"<html>"])
