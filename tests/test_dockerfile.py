@@ -111,8 +111,16 @@ class Image:
             check=False,
         )
         assert done.returncode == 0, f"RUN {command}\n{done.stdout}{done.stderr}"
-        for venv in self.root.glob("opt/*/lib/python3*/site-packages"):
-            (venv / "this_environment.pth").write_text(sysconfig.get_path("purelib"))
+        for site_packages in self.root.glob("opt/*/lib/python3*/site-packages"):
+            self.put_this_environment_within_reach(site_packages)
+
+    def put_this_environment_within_reach(self, site_packages: Path) -> None:
+        """Behind what is installed there; the setuptools that a new venv may bring is too old for us."""
+        (site_packages / "this_environment.pth").write_text(sysconfig.get_path("purelib"))
+        for pattern in ("setuptools*", "pkg_resources", "_distutils_hack"):
+            for bundled in site_packages.glob(pattern):
+                shutil.rmtree(bundled)
+        (site_packages / "distutils-precedence.pth").unlink(missing_ok=True)
 
 
 def is_ignored(path: str) -> bool:

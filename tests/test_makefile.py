@@ -22,7 +22,7 @@ for name in python batchd ruff mypy; do
 cat > .venv/bin/$name <<'PROGRAM'
 #!/bin/sh
 echo "$(basename "$0") $*" >> "$LOG"
-case "$*" in *pytest*) echo "collecting"; echo "===== 3 passed in 0.12s ====="; exit ${PYTEST_STATUS:-0};; esac
+case "$*" in *pytest*) echo; echo "===== 3 passed in 0.12s ====="; exit ${PYTEST_STATUS:-0};; esac
 case "$(basename "$0") $*" in "ruff check") exit ${RUFF_STATUS:-0};; esac
 PROGRAM
 chmod +x .venv/bin/$name
@@ -59,7 +59,7 @@ class Checkout:
             text=True,
             check=False,
         )
-        return done, self.log.read_text().splitlines()
+        return done, [line.rstrip() for line in self.log.read_text().splitlines()]
 
 
 @pytest.fixture
