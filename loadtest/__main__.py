@@ -67,7 +67,7 @@ def compare_command(
     then Poisson arrivals at half the throughput of the slowest engine for the latencies. A wrong or a lost
     reply makes the run INVALID and the exit code 1.
     """
-    console, progress = Console(), Console(stderr=True)
+    progress = Console(stderr=True)
     settings = Settings(
         source=_model_source(model),
         name=name,
@@ -86,7 +86,7 @@ def compare_command(
         comparison = compare(settings, expected_replies(settings), say)
     except (ServerFailed, RuntimeError) as error:
         raise click.ClickException(str(error)) from None
-    report.print_comparison(comparison, console)
+    report.print_comparison(comparison, report.console())
     if json_file is not None:
         json_file.write_bytes(orjson.dumps(report.as_document(comparison), option=orjson.OPT_INDENT_2))
     if not comparison.is_valid:
@@ -140,11 +140,11 @@ def attack_command(
 def report_command(files: tuple[Path, ...]) -> None:
     """Recompute the figures of each of FILES, as --raw kept them."""
     for file in files:
-        report.print_summary(file.stem, summarise([read_jsonl(file)]), Console())
+        report.print_summary(file.stem, summarise([read_jsonl(file)]), report.console())
 
 
 def _finish(title: str, summary: Summary) -> None:
-    report.print_summary(title, summary, Console())
+    report.print_summary(title, summary, report.console())
     if summary.wrong or summary.lost or summary.error:
         raise SystemExit(1)
 

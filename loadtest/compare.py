@@ -9,6 +9,7 @@ in the order A B C, C B A, A B C, ... so that what drifts on the machine drifts 
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,7 @@ from typing import TypeVar
 from loadtest.attack import AttackLog, attack
 from loadtest.checking import judge
 from loadtest.pacer import ClosedLoop, Pacer, open_loop
-from loadtest.results import Record, Summary, summarise, write_jsonl
+from loadtest.results import Record, Summary, samples_needed, summarise, write_jsonl
 from loadtest.servers import BATCHD, BatchCount, ServerUnderTest
 from loadtest.targets import ExampleSet, Target, target
 
@@ -40,7 +41,8 @@ class Settings:
 
     requests: in each attack. rounds: attacks of each phase on each engine. concurrency: connections of the
     closed loop, None to leave that phase out. steady: whether there is an open loop. rate_per_s: its rate;
-    None for half the throughput of the slowest engine (an attack is then cut to about 5 s).
+    None for half the throughput of the slowest engine (an attack is then cut to about 5 s, if that still
+    makes enough samples for a p99).
     """
 
     source: str
@@ -169,10 +171,11 @@ class _Bench:
         rate_per_s, count = settings.rate_per_s, settings.requests
         if rate_per_s is None:
             rate_per_s = STEADY_SHARE_OF_SLOWEST * min(phase.summary.throughput_per_s for phase in saturated)
-            count = max(1, min(count, round(rate_per_s * STEADY_LONGEST_S)))
+            enough_for_p99 = math.ceil(samples_needed(0.99) / settings.rounds)
+            count = min(count, max(enough_for_p99, round(rate_per_s * STEADY_LONGEST_S)))
         if rate_per_s > 0:
             self._phase(
-                f"steady, {settings.arrivals} {rate_per_s:.3g}/s",
+                f"steady, {settings.arrivals} {_rounded(rate_per_s)}/s",
                 lambda turn: open_loop(settings.arrivals, rate_per_s, count, settings.seed + turn),
             )
         return rate_per_s
@@ -207,6 +210,10 @@ class _Bench:
         log = attack(each.target, loop, timeout_s=self.settings.timeout_s)
         phase = Phase("warm-up", each.server.engine, [judge(log.exchanges, self.expected)])
         self.warm_up_faults += _faults(phase)
+
+
+def _rounded(rate_per_s: float) -> str:
+    return f"{rate_per_s:,.0f}" if rate_per_s >= 100 else f"{rate_per_s:.3g}"
 
 
 def _there_and_back(items: Sequence[Item], turn: int) -> Iterator[Item]:

@@ -10,13 +10,21 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from loadtest.compare import Comparison, Phase
 from loadtest.results import Summary
 
+WIDTH_OF_A_FILE = 120
 THREAD_VARIABLES = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
+
+
+def console() -> Console:
+    """Standard output, wide enough for the table where it isn't a terminal."""
+    is_terminal = Console().is_terminal
+    return Console(width=None if is_terminal else WIDTH_OF_A_FILE)
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
@@ -24,12 +32,11 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     table = _table(f"{comparison.model}: the same arrivals for each engine")
     title = None
     for phase in comparison.phases:
-        if title is not None and phase.title != title:
+        if phase.title != title:
+            title = phase.title
             table.add_section()
-        title = phase.title
-        table.add_row(
-            phase.title, phase.engine, *_cells(phase.summary, phase.mean_batch_size, _spread(phase))
-        )
+            table.add_row(title)
+        table.add_row(f"  {phase.engine}", *_cells(phase.summary, phase.mean_batch_size, _spread(phase)))
     console.print(table)
     for remark in comparison.remarks:
         console.print(f"note: {remark}", markup=False, soft_wrap=True)
@@ -43,19 +50,18 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
 
 def print_summary(title: str, summary: Summary, console: Console) -> None:
     """One attack as a table of one row."""
-    table = _table(title)
-    table.add_row(title, "", *_cells(summary, summary.mean_batch_size, None))
+    table = _table("")
+    table.add_row(title, *_cells(summary, summary.mean_batch_size, None))
     console.print(table)
     for line in summary.examples_of_failure:
         console.print(line, markup=False, soft_wrap=True)
 
 
 def _table(title: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column("load")
-    table.add_column("engine")
+    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("load, engine", no_wrap=True)
     for heading in ("req/s", "p50 ms", "p99 ms", "mean batch", "ok", "shed", "timeout", "error", "wrong"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=heading != "mean batch")
     return table
 
 
@@ -73,7 +79,8 @@ def _number(value: float | None, form: str) -> str:
 def _spread(phase: Phase) -> str | None:
     """Lowest and highest round; None for one round, or where the rate was given."""
     rates = phase.throughputs_per_s
-    return f"{min(rates):,.0f}..{max(rates):,.0f}" if len(rates) > 1 and phase.title[:5] != "stead" else None
+    rate_was_given = phase.title.startswith("steady")
+    return None if len(rates) < 2 or rate_was_given else f"{min(rates):,.0f}..{max(rates):,.0f}"
 
 
 def as_document(comparison: Comparison) -> dict[str, Any]:
