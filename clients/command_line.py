@@ -89,11 +89,12 @@ def _named_values(arguments: Sequence[str], declared: Mapping[str, Any]) -> dict
             raise click.UsageError(f"{argument!r}: expected NAME=VALUE or NAME=@FILE")
         if name in values:
             raise click.UsageError(f"input {name!r} is given twice")
-        takes_text = declared.get(name, {}).get("dtype") == "string"
-        is_scalar = not declared.get(name, {}).get("shape")
+        tensor = declared.get(name)
         if text.startswith("@"):
             values[name] = _file_value(Path(text[1:]))
-        elif takes_text and is_scalar:
+        elif tensor is None:
+            values[name] = text  # the server's sentence says which inputs there are
+        elif tensor["dtype"] == "string" and not tensor["shape"]:
             values[name] = text
         else:
             values[name] = _json_value(text, name)

@@ -80,6 +80,8 @@ def test_all_inputs_as_one_object(url: str, tmp_path: Path, where: str) -> None:
         (["double", "x=@no/such.json"], 2, "no/such.json"),
         (["double", "--json", "[1]"], 2, "expected an object of inputs"),
         (["absent", "x=1"], 1, "no model 'absent'; there are double, shout"),
+        (["shout", "txt=hello"], 1, "unknown input 'txt'"),
+        (["shout", "text=a", "--signature", "gradient"], 1, "no signature 'gradient'"),
         (["rejects", "--json", "{}"], 1, "input 'x': expected float32"),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clients.wire import decode_output, encode_inputs, encode_value, to_json
@@ -117,18 +117,21 @@ def test_decode_scalars(json: Any, dtype: str | None, expected: Any) -> None:
     assert type(decoded) is type(expected)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(width=32), max_size=5))
 def test_floats_survive_the_round_trip_bit_for_bit(values: list[float]) -> None:
     array = np.array(values, np.float32)
     np.testing.assert_array_equal(decode_output(through_json(array), "float32", [None]), array)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=5))
 def test_integers_survive_the_round_trip(values: list[int]) -> None:
     array = np.array(values, np.int64)
     np.testing.assert_array_equal(decode_output(through_json(array), "int64", [None]), array)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=20) | st.text(max_size=20).filter(lambda text: text.isprintable()))
 def test_text_and_bytes_survive_the_round_trip(value: bytes | str) -> None:
     assert decode_output(through_json(value), "string", []) == value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -135,6 +136,23 @@ def test_the_command_fails_when_a_reply_is_wrong(stub_comparison: Path) -> None:
     assert result.exit_code == 1
     assert "INVALID" in result.stdout
     assert "expected" in result.stdout
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+def test_real_engines_answer_a_real_model_rightly(tmp_path: Path) -> None:
+    """The command of the README, shortened: real servers, and the oracle in its own process."""
+    figures = tmp_path / "figures.json"
+    arguments = ["--model", "language", "--engines", "static,while_loop,per_request"]
+    arguments += ["--requests", "200", "--rounds", "1", "--json", str(figures)]
+    done = subprocess.run(
+        [sys.executable, "-m", "loadtest", "compare", *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "all right" in done.stdout
+    for phase in json.loads(figures.read_text())["phases"]:
+        assert phase["ok"] == phase["offered"] == 200
+        assert phase["mean_batch_size"] >= 1
 
 
 def test_an_unknown_model_is_named() -> None:

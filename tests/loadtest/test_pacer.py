@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadtest.pacer import ARRIVALS, ClosedLoop, OpenLoop, burst, constant, open_loop
@@ -28,6 +28,7 @@ def test_constant() -> None:
     np.testing.assert_allclose(constant(4, 3), [0, 0.25, 0.5])
 
 
+@settings(deadline=None)
 @given(st.sampled_from(sorted(ARRIVALS)), st.integers(1, 10_000), st.integers(0, 200), st.integers(0, 2**32))
 def test_tables_ascend_and_repeat(arrivals: str, rate: int, count: int, seed: int) -> None:
     table = open_loop(arrivals, rate, count, seed).table_s

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadtest.results import (
@@ -29,6 +29,7 @@ def record(index: int = 0, outcome: str = "ok", **changes: object) -> Record:
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(OUTCOMES)))
 def test_nothing_vanishes(outcomes: list[str]) -> None:
     summary = summarise([[record(index, outcome) for index, outcome in enumerate(outcomes)]])

@@ -115,6 +115,7 @@ class StubApplication:
         if self.engine == "refusing" and tenth:
             raise HttpProblem(503, "the queue is full", {"retry-after": "1"})
         inputs = document["inputs"]
+        self.check(name, document)
         outputs: dict[str, Any]
         if name == "double":
             outputs = {"output": [item if isinstance(item, str) else 2 * item for item in inputs["x"]]}
@@ -140,6 +141,14 @@ class StubApplication:
         else:
             raise HttpProblem(404, f"no model {name!r}; there are {', '.join(DESCRIPTIONS)}")
         return {"model": name, "signature": document.get("signature", "predict"), "outputs": outputs}
+
+    def check(self, name: str, document: dict[str, Any]) -> None:
+        if name not in DESCRIPTIONS:
+            return
+        if document.get("signature", "predict") != "predict":
+            raise HttpProblem(404, f"{name!r} has no signature {document['signature']!r}; it has 'predict'")
+        for unknown in set(document["inputs"]) - set(DESCRIPTIONS[name]["inputs"]):
+            raise HttpProblem(400, f"unknown input {unknown!r}")
 
     def metrics(self) -> bytes:
         labels = '{model="double",signature="predict",engine="honest"}'
