@@ -177,7 +177,7 @@ def _strided_slice(op: Op, operands: Sequence[Abstract], masked: bool) -> list[A
     bounds = [op.inputs[k].constant for k in (1, 2, 3)]
     if parts is None or any(bound is None or len(bound) != 1 for bound in bounds):
         return None
-    begin, end, stride = (int(bound[0]) for bound in bounds)  # type: ignore[index]
+    begin, end, stride = (int(bound[0]) for bound in bounds)
     if op.attrs["shrink_axis_mask"] & 1:
         return [Abstract(parts[begin])]
     start = None if op.attrs["begin_mask"] & 1 else begin

@@ -56,9 +56,11 @@ def _select(
         results = emitter.run(body, operands, inner)
         if inner.checked:
             batch.check(inner.ok)
-        merged = results if position == 0 else [
-            select(rows, new, old, batch) for new, old in zip(results, merged, strict=True)
-        ]
+        merged = (
+            results
+            if position == 0
+            else [select(rows, new, old, batch) for new, old in zip(results, merged, strict=True)]
+        )
     return merged
 
 
@@ -104,5 +106,7 @@ def _ready(carry: Carry, value: Any, batch: Batch) -> Any:
         buffer = carry.template.buffer
         if buffer is None:
             raise NotConvertible("a branch that returns a list nobody has written to")
-        return value.materialised(buffer.shape[2 if carry.template.batched else 1 :], batch, batched=carry.template.batched)
+        return value.materialised(
+            buffer.shape[2 if carry.template.batched else 1 :], batch, batched=carry.template.batched
+        )
     return value

@@ -143,7 +143,10 @@ class ListCarry:
 
     def shapes(self, tensors: Sequence[Any]) -> list[Any]:
         shape = tensors[0].shape.as_list()
-        return [tf.TensorShape([None, *shape[1:]] if self.growing else shape), *(item.shape for item in tensors[1:])]
+        return [
+            tf.TensorShape([None, *shape[1:]] if self.growing else shape),
+            *(item.shape for item in tensors[1:]),
+        ]
 
     def mask(self, active: Any, new: Any, old: Any, batch: Batch) -> Any:
         return new

@@ -1,6 +1,6 @@
 """What can go wrong while vectorizing.
 
-    VectorizationError          lists every offending op of one function
+VectorizationError          lists every offending op of one function
 """
 
 from __future__ import annotations

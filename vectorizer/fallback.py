@@ -87,7 +87,10 @@ def slice_row(value: Any, row: Any) -> Any:
         return value.tensor
     tensor = value.tensor[row]
     if value.sizes:
-        cut = [slice(0, value.sizes[axis].lengths[row]) if axis in value.sizes else slice(None) for axis in range(value.rank)]
+        cut = [
+            slice(0, value.sizes[axis].lengths[row]) if axis in value.sizes else slice(None)
+            for axis in range(value.rank)
+        ]
         tensor = tensor[tuple(cut)]
     return tensor
 

@@ -54,7 +54,11 @@ class ListValue:
         inner = tf.shape(self.buffer)
         shape = tf.concat([inner[:1], [batch.size], inner[1:]], 0)
         buffer = tf.broadcast_to(tf.expand_dims(self.buffer, 1), shape)
-        static = [self.buffer.shape[0], batch.size if isinstance(batch.size, int) else None, *self.buffer.shape[1:]]
+        static = [
+            self.buffer.shape[0],
+            batch.size if isinstance(batch.size, int) else None,
+            *self.buffer.shape[1:],
+        ]
         buffer.set_shape(static)
         return replace(self, buffer=buffer, batched=True)
 

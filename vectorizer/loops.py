@@ -26,7 +26,16 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from vectorizer.batch import Batch
-from vectorizer.carries import BatchedCarry, Carry, KindRaised, ListCarry, SharedCarry, pack_all, unpack_all, width
+from vectorizer.carries import (
+    BatchedCarry,
+    Carry,
+    KindRaised,
+    ListCarry,
+    SharedCarry,
+    pack_all,
+    unpack_all,
+    width,
+)
 from vectorizer.kinds import Kind
 from vectorizer.lists import ListValue
 from vectorizer.plan import Bound, LoopPlan
@@ -89,7 +98,9 @@ class _Loop:
             return ListCarry(value, growing, growing and (self._masked or value.size is not None))
         var = self._body.inputs[k]
         if self.plan.variables[k].kind == Kind.BATCHED:
-            unknown = [] if var.rank is None else [axis for axis, size in enumerate(var.shape.as_list()) if size is None]
+            unknown = (
+                [] if var.rank is None else [axis for axis, size in enumerate(var.shape.as_list()) if size is None]
+            )
             stable = {axis: size for axis, size in value.sizes.items()}
             changing = tuple(axis for axis in unknown if axis not in stable)
             return BatchedCarry(stable, changing)
@@ -114,7 +125,6 @@ class _Loop:
         report = self.emitter.report
         self.emitter.report = report.scratch()
 
-        @tf.function(autograph=False)
         def trial(*tensors: Any) -> Any:
             values = unpack_all(carries, tensors)
             inner = self.batch.within(self.batch.active, ok=tf.ones([self.batch.size], tf.bool))
@@ -129,7 +139,9 @@ class _Loop:
 
         flat = pack_all(carries, list(self._initial.values()), self.batch)
         shapes = [shape for carry, part in self._parts(carries, flat) for shape in carry.shapes(part)]
-        trial.get_concrete_function(*(tf.TensorSpec(shape, tensor.dtype) for shape, tensor in zip(shapes, flat, strict=True)))
+        tf.function(trial, autograph=False).get_concrete_function(
+            *(tf.TensorSpec(shape, tensor.dtype) for shape, tensor in zip(shapes, flat, strict=True))
+        )
         self.emitter.report = report
         return changed
 
@@ -168,8 +180,7 @@ class _Loop:
         shapes = [shape for carry, part in self._parts(self._carries, flat) for shape in carry.shapes(part)]
         exits = [self.batch.rows(self._initial[k]) for k in self._exits]
         flat_out, exits_out, ok = strategy(flat, shapes, exits)
-        if ok is not None:
-            self.batch.check(ok)
+        self.batch.check(ok)
         values = unpack_all(self._carries, flat_out)
         for k, exit_value in zip(self._exits, exits_out, strict=True):
             values[self._carried.index(k)] = Value(exit_value, True)
@@ -181,7 +192,9 @@ class _Loop:
     def _all_ok(self) -> Any:
         return tf.ones([self.batch.size], tf.bool)
 
-    def _step(self, flat: Sequence[Any], exits: Sequence[Any], inner: Batch, active: Any) -> tuple[list[Any], list[Any], list[Any]]:
+    def _step(
+        self, flat: Sequence[Any], exits: Sequence[Any], inner: Batch, active: Any
+    ) -> tuple[list[Any], list[Any], list[Any]]:
         """Run the body once: (flat new tensors, new exit values, new values)."""
         old = unpack_all(self._carries, flat)
         results = self.emitter.run(self._body, self._bind(old), inner)
@@ -198,34 +211,35 @@ class _Loop:
         return pack_all(self._carries, new, inner), new_exits, new
 
     def _while_all(self, flat: list[Any], shapes: list[Any], exits: list[Any]) -> tuple[list[Any], list[Any], Any]:
-        """The predicate is the same for every row. It is carried where evaluating it could fail a row."""
-        checked = self.plan.checks
-        if not self.plan.predicate_checks:
+        """The predicate is the same for every row."""
+        if self.plan.predicate_checks:
+            return self._while_all_carried(flat, shapes)
 
-            def go(flat: Any, *_: Any) -> Any:
-                return self._predicate(unpack_all(self._carries, flat), self.batch.within(self.batch.active))
+        def go(flat: Any, _: Any) -> Any:
+            return self._predicate(unpack_all(self._carries, flat), self.batch.within(self.batch.active))
 
-            def body(flat: Any, *rest: Any) -> Any:
-                inner = self.batch.within(self.batch.active, ok=rest[0] if checked else None)
-                new, _, _ = self._step(flat, [], inner, None)
-                return (new, inner.ok) if checked else (new,)
+        def body(flat: Any, ok: Any) -> Any:
+            inner = self.batch.within(self.batch.active, ok=ok)
+            new, _, _ = self._step(flat, [], inner, None)
+            return new, inner.ok
 
-            start = (flat, self._all_ok()) if checked else (flat,)
-            invariants = (shapes, start[1].shape) if checked else (shapes,)
-            results = tf.while_loop(go, body, start, shape_invariants=invariants)
-            return list(results[0]), [], results[1] if checked else None
+        ok = self._all_ok()
+        out, ok = tf.while_loop(go, body, (flat, ok), shape_invariants=(shapes, ok.shape))
+        return list(out), [], ok
 
+    def _while_all_carried(self, flat: list[Any], shapes: list[Any]) -> tuple[list[Any], list[Any], Any]:
+        """The same where evaluating the predicate can fail a row: done at the end of each step, and carried."""
         first = self.batch.within(self.batch.active, ok=self._all_ok())
         predicate = self._predicate(unpack_all(self._carries, flat), first)
 
-        def carried_body(_: Any, flat: Any, ok: Any) -> Any:
+        def body(_: Any, flat: Any, ok: Any) -> Any:
             inner = self.batch.within(self.batch.active, ok=ok)
             new, _, values = self._step(flat, [], inner, None)
             return self._predicate(unpack_all(self._carries, new), inner), new, inner.ok
 
         start = (predicate, flat, first.ok)
         invariants = (predicate.shape, shapes, first.ok.shape)
-        _, out, ok = tf.while_loop(lambda go, *_: go, carried_body, start, shape_invariants=invariants)
+        _, out, ok = tf.while_loop(lambda go, *_: go, body, start, shape_invariants=invariants)
         return list(out), [], ok
 
     def _while_bounded(self, flat: list[Any], shapes: list[Any], exits: list[Any]) -> tuple[list[Any], list[Any], Any]:
@@ -233,30 +247,31 @@ class _Loop:
         bound = self.plan.bound
         assert bound is not None
         limit = self._bind(list(self._initial.values()))[bound.limit]
-        limits = tf.cast(self.batch.rows(limit), limit.dtype)
+        limits = self.batch.rows(limit)
         counted = limits if self.batch.active is None else tf.where(self.batch.active, limits, limits.dtype.min)
         last = tf.reduce_max(tf.concat([counted, [limits.dtype.min]], 0))
-        checked = self.plan.checks
 
-        def counter(values: Sequence[Any]) -> Any:
-            return values[self._carried.index(bound.counter)].tensor
+        def counter(flat: Sequence[Any]) -> Any:
+            return unpack_all(self._carries, flat)[self._carried.index(bound.counter)].tensor
 
-        def go(flat: Any, *_: Any) -> Any:
-            return _compare(bound, counter(unpack_all(self._carries, flat)), last)
+        def go(flat: Any, _: Any, ok: Any) -> Any:
+            if limit.size is not None:
+                return _compare(bound, counter(flat), last)
+            # A limit that is no length may be huge in a row that has long failed: that row must not hold up the others.
+            return tf.reduce_any(tf.logical_and(_compare(bound, counter(flat), counted), ok))
 
-        def body(flat: Any, exits: Any, *rest: Any) -> Any:
-            now = counter(unpack_all(self._carries, flat))
+        def body(flat: Any, exits: Any, ok: Any) -> Any:
+            now = counter(flat)
             active = self.batch.and_active(_compare(bound, now, limits))
             same = (id(now), id(limit.size)) if limit.size is not None and bound.operator == "Less" else None
-            inner = self.batch.within(active, ok=rest[0] if checked else None, bounded_by=same)
+            inner = self.batch.within(active, ok=ok, bounded_by=same)
             new, new_exits, _ = self._step(flat, exits, inner, active)
-            return (new, new_exits, inner.ok) if checked else (new, new_exits)
+            return new, new_exits, inner.ok
 
-        exit_shapes = [tensor.shape for tensor in exits]
-        start = (flat, exits, self._all_ok()) if checked else (flat, exits)
-        invariants = (shapes, exit_shapes, start[2].shape) if checked else (shapes, exit_shapes)
-        results = tf.while_loop(go, body, start, shape_invariants=invariants)
-        return list(results[0]), list(results[1]), results[2] if checked else None
+        ok = self._all_ok()
+        invariants = (shapes, [tensor.shape for tensor in exits], ok.shape)
+        out, exits_out, ok = tf.while_loop(go, body, (flat, exits, ok), shape_invariants=invariants)
+        return list(out), list(exits_out), ok
 
     def _while_any(self, flat: list[Any], shapes: list[Any], exits: list[Any]) -> tuple[list[Any], list[Any], Any]:
         """Any predicate: carry who is active."""
@@ -281,4 +296,3 @@ class _Loop:
 
 def _compare(bound: Bound, counter: Any, limit: Any) -> Any:
     return counter <= limit if bound.operator == "LessEqual" else counter < limit
-

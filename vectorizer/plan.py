@@ -25,7 +25,7 @@ class LoopPlan:
     """How one loop is emitted.
 
     `invariant` variables are bound outside; `counters` start at 0 or more and only grow; `exits` are uniform variables
-    that are read after the loop; `checks` says whether the body can fail a row, `predicate_checks` whether the predicate can.
+    that are read after the loop; `predicate_checks` says whether evaluating the predicate can fail a row.
     """
 
     invariant: frozenset[int]
@@ -34,7 +34,6 @@ class LoopPlan:
     bound: Bound | None
     counters: frozenset[int]
     exits: frozenset[int]
-    checks: bool
     predicate_checks: bool
 
     @property
@@ -125,23 +124,19 @@ def _plan_loop(plan: Plan, op: Op, read: set[Var]) -> LoopPlan:
         _bound(plan, op, counters) if facts.predicate == Kind.BATCHED else None,
         counters,
         frozenset(exits),
-        can_fail(body),
         can_fail(cond),
     )
 
 
 def can_fail(program: Program) -> bool:
-    """Whether any op in it, nested ones included, checks something."""
+    """Whether any op in it, nested ones included, may check something: by its rule, or by aligning ragged operands."""
     for op in program.walk():
         rule = find(op.type)
         if rule is not None and rule.checks:
             return True
-    return any(_may_misalign(op) for op in program.walk())
-
-
-def _may_misalign(op: Op) -> bool:
-    """Elementwise ops check that ragged operands agree."""
-    return any(var.rank is not None and None in var.shape.as_list() for var in op.outputs)
+        if any(var.rank is not None and None in var.shape.as_list() for var in op.outputs):
+            return True
+    return False
 
 
 def _producer(program: Program, var: Var) -> Op | None:

@@ -15,7 +15,9 @@ import tensorflow as tf
 from vectorizer.program import Op, Program, Var
 from vectorizer.registry import find
 
-_HEAVY = frozenset({"While", "MatMul", "BatchMatMulV2", "Einsum", "Conv2D", "Conv3D", "DepthwiseConv2dNative", "If", "Case"})
+_HEAVY = frozenset(
+    {"While", "MatMul", "BatchMatMulV2", "Einsum", "Conv2D", "Conv3D", "DepthwiseConv2dNative", "If", "Case"}
+)
 
 
 @dataclass(frozen=True)

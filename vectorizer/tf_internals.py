@@ -57,7 +57,9 @@ def raw_op_arguments(op_type: str) -> list[str]:
     return [name for name in tf_inspect.getfullargspec(function).args if name != "name"]
 
 
-def replay(op_type: str, op_def: Any, inputs: Sequence[Any], attrs: dict[str, Any], *, name: str | None = None) -> list[Any]:
+def replay(
+    op_type: str, op_def: Any, inputs: Sequence[Any], attrs: dict[str, Any], *, name: str | None = None
+) -> list[Any]:
     """Run the op `op_type` on other tensors, in whatever graph is current, or eagerly.
 
     `inputs` is flat, as in `op.inputs`. Returns the flat outputs.

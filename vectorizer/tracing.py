@@ -53,9 +53,7 @@ def trace_function(fn: Callable[..., Any], specs: Sequence[Any] | Mapping[str, A
     if isinstance(specs, Mapping):
         names = list(specs)
         original = fn if isinstance(fn, _function_types()) else tf.function(fn)
-        named = tf.function(
-            lambda *arguments: original(**dict(zip(names, arguments, strict=True))), autograph=False
-        )
+        named = tf.function(lambda *arguments: original(**dict(zip(names, arguments, strict=True))), autograph=False)
         return named.get_concrete_function(*specs.values()), named
     function = fn if isinstance(fn, _function_types()) else tf.function(fn)
     positional = tf.function(lambda *arguments: function(*arguments), autograph=False)
@@ -258,11 +256,7 @@ def _shrink_branches(op: Op, live: set[Var]) -> Op:
         role: eliminate_dead_code(Program(body.inputs, body.ops, [body.outputs[k] for k in keep_out]))
         for role, body in op.bodies.items()
     }
-    keep_in = [
-        k
-        for k in range(len(op.inputs) - 1)
-        if any(body.inputs[k] in _reads(body) for body in bodies.values())
-    ]
+    keep_in = [k for k in range(len(op.inputs) - 1) if any(body.inputs[k] in _reads(body) for body in bodies.values())]
     return Op(
         op.type,
         op.name,
@@ -271,10 +265,7 @@ def _shrink_branches(op: Op, live: set[Var]) -> Op:
         op.attrs,
         op.definition,
         op.source,
-        {
-            role: Program([body.inputs[k] for k in keep_in], body.ops, body.outputs)
-            for role, body in bodies.items()
-        },
+        {role: Program([body.inputs[k] for k in keep_in], body.ops, body.outputs) for role, body in bodies.items()},
     )
 
 

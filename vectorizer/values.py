@@ -153,8 +153,10 @@ def as_rows(value: Value, count: Any) -> Any:
     tensor = value.tensor
     if tensor.shape.rank is None:
         raise NotConvertible("an operand's rank isn't known")
-    return tf.broadcast_to(tensor, tf.concat([[count], tf.shape(tensor)], 0)) if _dynamic(tensor, count) else (
-        tf.broadcast_to(tensor, [count, *tensor.shape.as_list()])
+    return (
+        tf.broadcast_to(tensor, tf.concat([[count], tf.shape(tensor)], 0))
+        if _dynamic(tensor, count)
+        else (tf.broadcast_to(tensor, [count, *tensor.shape.as_list()]))
     )
 
 

@@ -35,9 +35,7 @@ class Bound:
     axis: int | None
 
 
-def vectorize(
-    fn: Callable[..., Any], specs: Sequence[Any] | Mapping[str, Any], *, strict: bool = False
-) -> Vectorized:
+def vectorize(fn: Callable[..., Any], specs: Sequence[Any] | Mapping[str, Any], *, strict: bool = False) -> Vectorized:
     """Vectorize a per-example function once.
 
     `specs`: tf.TensorSpecs of ONE example, None for variable dimensions; a mapping has `fn` called by keyword.
@@ -84,7 +82,9 @@ class Vectorized:
     def _check_inputs(self) -> None:
         for name, spec in zip(self.input_names, self.input_specs, strict=True):
             if spec.shape.rank is None:
-                raise ValueError(f"input {name!r}: its rank must be known; give a shape, with None for variable dimensions")
+                raise ValueError(
+                    f"input {name!r}: its rank must be known; give a shape, with None for variable dimensions"
+                )
 
     def _strict(self, strict: bool) -> None:
         if not (strict and self.report.fallbacks):
@@ -99,7 +99,9 @@ class Vectorized:
 
     # -- programs ---------------------------------------------------------------------------------------------------
 
-    def compile(self, rows: int | None = None, lengths: Sequence[int] | None = None, *, jit: bool = False) -> BatchedProgram:
+    def compile(
+        self, rows: int | None = None, lengths: Sequence[int] | None = None, *, jit: bool = False
+    ) -> BatchedProgram:
         """A program for batches of one shape, or of any.
 
         `rows` and `lengths` (one per `self.bounds`) fix all shapes; without them the one flexible program is returned.
@@ -170,8 +172,12 @@ class Vectorized:
         padded = dict(zip(((b.input, b.axis) for b in self.bounds), lengths or (), strict=False))
         specs = []
         for k, spec in enumerate(self.input_specs):
-            shape = [size if size is not None else padded.get((k, axis)) for axis, size in enumerate(spec.shape.as_list())]
-            shape = [max(size, 1) if (k, axis) in padded and size is not None else size for axis, size in enumerate(shape)]
+            shape = [
+                size if size is not None else padded.get((k, axis)) for axis, size in enumerate(spec.shape.as_list())
+            ]
+            shape = [
+                max(size, 1) if (k, axis) in padded and size is not None else size for axis, size in enumerate(shape)
+            ]
             specs.append(tf.TensorSpec([rows, *shape], spec.dtype))
         return specs
 
@@ -240,8 +246,8 @@ class Vectorized:
             arrays.append(array)
             lengths += sizes
         outputs, out_lengths, ok = self._flexible(arrays, lengths, len(examples))
-        for row in np.flatnonzero(~ok.numpy()):
-            self._raise_row(arrays, lengths, int(row))
+        for failed in np.flatnonzero(~ok.numpy()):
+            self._raise_row(arrays, lengths, int(failed))
         results = []
         for row in range(len(examples)):
             results.append(self._pack([self._row(k, tensor, out_lengths, row) for k, tensor in enumerate(outputs)]))
@@ -267,7 +273,8 @@ class Vectorized:
         shape = np.max([item.shape for item in column], axis=0).astype(int) if column[0].ndim else ()
         dense = np.full((len(column), *shape), b"" if dtype == tf.string else 0, dtype.as_numpy_dtype)
         for row, item in enumerate(column):
-            dense[(row, *(slice(0, size) for size in item.shape))] = item if item.ndim else item.item()
+            place: Any = (row, *(slice(0, size) for size in item.shape))
+            dense[place] = item if item.ndim else item.item()
         sizes = [np.array([item.shape[axis] for item in column], np.int32) for axis in axes]
         return tf.constant(dense, dtype), sizes
 
@@ -335,5 +342,7 @@ def _ragged_lengths(value: Any, axis: int) -> Any:
     if axis == 0:
         return tf.cast(value.row_lengths(), tf.int32)
     inner = value.values
-    return tf.cast(tf.reduce_max(tf.RaggedTensor.from_row_splits(inner.row_lengths(axis), value.row_splits), axis=1), tf.int32)
-
+    return tf.cast(
+        tf.reduce_max(tf.RaggedTensor.from_row_splits(inner.row_lengths(axis), value.row_splits), axis=1),
+        tf.int32,
+    )

@@ -32,7 +32,11 @@ def cell(h, x):
 
 
 def test_counter_to_a_per_example_limit():
-    check(lambda n: tf.while_loop(lambda t, a: t < n, lambda t, a: (t + 1, a * 2.0 + 1.0), (0, 1.0))[1], SCALAR_INT, INTS)
+    check(
+        lambda n: tf.while_loop(lambda t, a: t < n, lambda t, a: (t + 1, a * 2.0 + 1.0), (0, 1.0))[1],
+        SCALAR_INT,
+        INTS,
+    )
 
 
 def test_the_counter_itself_read_after_the_loop():
@@ -40,8 +44,16 @@ def test_the_counter_itself_read_after_the_loop():
 
 
 def test_limit_with_equality_and_reversed_comparison():
-    check(lambda n: tf.while_loop(lambda t, a: t <= n, lambda t, a: (t + 1, a + 1.0), (0, 0.0))[1], SCALAR_INT, INTS)
-    check(lambda n: tf.while_loop(lambda t, a: n > t, lambda t, a: (t + 1, a + 1.0), (0, 0.0))[1], SCALAR_INT, INTS)
+    check(
+        lambda n: tf.while_loop(lambda t, a: t <= n, lambda t, a: (t + 1, a + 1.0), (0, 0.0))[1],
+        SCALAR_INT,
+        INTS,
+    )
+    check(
+        lambda n: tf.while_loop(lambda t, a: n > t, lambda t, a: (t + 1, a + 1.0), (0, 0.0))[1],
+        SCALAR_INT,
+        INTS,
+    )
 
 
 def test_counting_down():
@@ -63,6 +75,13 @@ def test_rnn_whose_count_is_an_input():
 
     check(rnn, COUNTED, counted((5, 5), (5, 2), (3, 0), (1, 1), (0, 0)))
     check(rnn, COUNTED, counted((5, 6), (5, 2), (0, 1)))  # reads beyond its own end: flagged, neighbours right
+
+
+def test_a_failed_row_with_a_huge_count_holds_up_nobody():
+    def rnn(x, n):
+        return tf.while_loop(lambda t, h: t < n, lambda t, h: (t + 1, cell(h, x[t])), (0, tf.zeros([3])))[1]
+
+    check(rnn, COUNTED, counted((5, 5), (2, 2_000_000_000), (3, 1)))
 
 
 def test_all_states_through_a_tensor_array():
@@ -182,7 +201,10 @@ def test_python_control_flow_through_autograph():
 
 def test_nested_loops_with_per_example_bounds():
     def f(n):
-        inner = lambda t, a: (t + 1, tf.while_loop(lambda s, b: s < t, lambda s, b: (s + 1, b + 1.0), (0, a))[1])
+        inner = lambda t, a: (
+            t + 1,
+            tf.while_loop(lambda s, b: s < t, lambda s, b: (s + 1, b + 1.0), (0, a))[1],
+        )
         return tf.while_loop(lambda t, a: t < n, inner, (0, 0.0))[1]
 
     check(f, SCALAR_INT, INTS)
@@ -232,7 +254,11 @@ def test_branch_that_would_raise_where_not_taken():
 
 def test_branch_that_would_hang_where_not_taken():
     loop = lambda k: tf.while_loop(lambda t: tf.not_equal(t, k), lambda t: (t + 1,), (0,))[0]
-    check(lambda k: tf.cond(k >= 0, lambda: loop(k), lambda: -1), SCALAR_INT, [(np.int32(k),) for k in (-1, 2, 5)])
+    check(
+        lambda k: tf.cond(k >= 0, lambda: loop(k), lambda: -1),
+        SCALAR_INT,
+        [(np.int32(k),) for k in (-1, 2, 5)],
+    )
 
 
 def test_assert_inside_a_branch_and_a_loop():

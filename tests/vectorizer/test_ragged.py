@@ -78,7 +78,12 @@ ON_VECTORS = {
 
 @pytest.mark.parametrize("name", ON_VECTORS)
 def test_vectors(name):
-    check(ON_VECTORS[name], VECTOR, vectors(0, 1, 2, 5, 3), jit=name not in ("mask", "positions", "range_from_one"))
+    check(
+        ON_VECTORS[name],
+        VECTOR,
+        vectors(0, 1, 2, 5, 3),
+        jit=name not in ("mask", "positions", "range_from_one"),
+    )
 
 
 NEEDS_ONE = {
@@ -116,7 +121,9 @@ ON_MATRICES = {
     "mean_cols_kept": lambda x: tf.reduce_mean(x, 1, keepdims=True),
     "column": lambda x: x[:, 1],
     "columns_reversed": lambda x: x[:, ::-1],
-    "layer_norm": lambda x: (x - tf.reduce_mean(x, -1, keepdims=True)) * tf.math.rsqrt(tf.math.reduce_variance(x, -1, keepdims=True) + 1e-3),
+    "layer_norm": lambda x: (
+        (x - tf.reduce_mean(x, -1, keepdims=True)) * tf.math.rsqrt(tf.math.reduce_variance(x, -1, keepdims=True) + 1e-3)
+    ),
     "bias": lambda x: tf.nn.bias_add(x, [1.0, 2.0, 3.0]),
     "conv1d_same": lambda x: tf.nn.conv1d(x[None], tf.reshape(W, [1, 3, 4]) * tf.ones([3, 1, 1]), 1, "SAME")[0],
     "conv1d_valid_stride": lambda x: tf.nn.conv1d(tf.pad(x, [[0, 2], [0, 0]])[None], tf.ones([2, 3, 4]), 2, "VALID")[0],
