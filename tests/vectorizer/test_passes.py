@@ -1,0 +1,267 @@
+"""The passes one by one: tracing and normalising, analysis, plan, regions, report, fallback, refusals."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.support.oracle import check
+from vectorizer import VectorizationError, convert, supported_ops, trace, vectorize
+from vectorizer.analysis import analyse
+from vectorizer.batch import Batch
+from vectorizer.kinds import Abstract, Kind
+from vectorizer.plan import make_plan
+from vectorizer.values import batched, shared
+
+FLOAT, INT, TEXT = (tf.TensorSpec([], dtype) for dtype in (tf.float32, tf.int32, tf.string))
+VECTOR = tf.TensorSpec([None], tf.float32)
+
+
+def types(program):
+    return [op.type for op in program.ops if op.type != "Const"]
+
+
+def counting_loop(n):
+    return tf.while_loop(lambda t, a: t < n, lambda t, a: (t + 1, a + 1.0), (0, 0.0))[1]
+
+
+# -- trace and normalise -------------------------------------------------------------------------------------------------
+
+
+def test_calls_are_inlined_and_identities_dropped():
+    inner = tf.function(lambda x: tf.identity(x) * 2.0)
+    assert types(trace(lambda x: inner(inner(x)), [FLOAT])) == ["Mul", "Mul"]
+
+
+def test_a_mapping_of_specs_calls_by_keyword():
+    program = trace(lambda *, y, x: x - y, {"x": FLOAT, "y": FLOAT})
+    assert len(program.inputs) == 2
+    assert program.ops[-1].inputs == (program.inputs[0], program.inputs[1])
+
+
+def test_the_hidden_counter_of_a_loop_disappears():
+    (loop,) = [op for op in trace(counting_loop, [INT]).ops if op.type == "While"]
+    assert [var.dtype.name for var in loop.inputs] == ["int32", "float32", "int32"]
+
+
+def test_unused_results_go_and_effects_stay():
+    def f(x):
+        tf.exp(x)
+        tf.debugging.assert_positive(x)
+        return x + 1.0
+
+    assert "Exp" not in types(trace(f, [FLOAT]))
+    assert "Assert" in [op.type for op in trace(f, [FLOAT]).walk()]
+
+
+def test_shape_arithmetic_on_known_shapes_is_folded():
+    program = trace(lambda x: tf.reshape(x, [tf.shape(x)[0] * tf.shape(x)[1]]), [tf.TensorSpec([2, 3])])
+    assert types(program) == ["Reshape"]
+
+
+def test_ops_know_the_line_they_came_from():
+    program = trace(lambda x: tf.sin(x), [FLOAT])
+    assert program.ops[-1].source.startswith("test_passes.py:")
+
+
+def test_operands_come_before_their_users_whatever_the_order_of_creation():
+    def f(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.while_loop(lambda t, a: t < 3, lambda t, a: (t + 1, tf.sin(a)), (0, x))[1]
+        return tape.gradient(y, x)
+
+    program = trace(f, [FLOAT])
+    done = set(program.inputs)
+    for op in program.ops:
+        assert set(op.inputs) <= done
+        done.update(op.outputs)
+
+
+# -- analysis and plan ---------------------------------------------------------------------------------------------------
+
+
+def planned(fn, specs):
+    program = trace(fn, specs)
+    kinds = {var: Abstract(Kind.SHARED if var in program.captures else Kind.BATCHED) for var in program.inputs}
+    return program, make_plan(program, analyse(program, kinds))
+
+
+def test_a_counter_stays_uniform_in_a_loop_whose_rows_stop_at_different_times():
+    program, plan = planned(counting_loop, [INT])
+    (loop,) = plan.loops
+    facts = plan.analysis.loops[loop]
+    assert [value.kind for value in facts.variables] == [Kind.UNIFORM, Kind.UNIFORM, Kind.BATCHED]
+    assert plan.loops[loop].bound is not None
+    assert "masked by its bound" in str(plan)
+
+
+def test_the_size_of_a_fixed_dimension_is_constant_and_of_a_variable_one_batched():
+    program, plan = planned(lambda x: (tf.shape(x)[0], tf.shape(x)[1]), [tf.TensorSpec([None, 3])])
+    assert [plan.analysis.kind(var) for var in program.outputs] == [Kind.BATCHED, Kind.CONSTANT]
+
+
+def test_a_predicate_from_the_example_makes_both_branches_run():
+    _, plan = planned(lambda x: tf.cond(x > 0, lambda: x, lambda: -x), [FLOAT])
+    assert "both branches run" in str(plan)
+
+
+def test_a_predicate_from_a_variable_runs_one():
+    switch = tf.Variable(True)
+    _, plan = planned(lambda x: tf.cond(switch, lambda: x, lambda: -x), [FLOAT])
+    assert "one branch runs" in str(plan)
+
+
+# -- convert as a seam ---------------------------------------------------------------------------------------------------
+
+
+def test_convert_runs_one_op_eagerly():
+    program = trace(lambda x, y: x + y, [tf.TensorSpec([3]), tf.TensorSpec([3])])
+    (result,) = convert(program.ops[-1], [batched(tf.ones([2, 3])), shared(tf.constant([1.0, 2.0, 3.0]))], Batch(2))
+    assert result.batched
+    assert result.tensor.numpy().tolist() == [[2.0, 3.0, 4.0]] * 2
+
+
+def test_supported_ops_are_sorted_and_named():
+    names = [op.name for op in supported_ops()]
+    assert names == sorted(names)
+    assert {"MatMul", "GatherV2", "TensorListSetItem"} <= set(names)
+
+
+# -- fallback, strict, refusals ------------------------------------------------------------------------------------------
+
+
+def test_an_op_without_converter_is_looped_counted_and_right():
+    v = check(
+        lambda x: tf.unique(x).y, [VECTOR], [(np.array(x, "f"),) for x in ([1, 2, 1], [], [3], [4, 4])], fallbacks=1
+    )
+    (entry,) = v.report.fallbacks
+    assert entry.op_type == "Unique"
+    assert entry.source.startswith("test_passes.py:")
+    assert "looped over rows" in str(v.report)
+
+
+def test_strict_turns_every_fallback_into_one_error():
+    with pytest.raises(VectorizationError) as caught:
+        vectorize(lambda x: (tf.unique(x).y, tf.linalg.expm(tf.linalg.diag(x))), [VECTOR], strict=True)
+    assert "`Unique` at test_passes.py:" in str(caught.value)
+    assert 'engine="per_request"' in str(caught.value)
+
+
+def test_a_fallback_inside_a_branch_leaves_rows_alone_that_did_not_take_it():
+    f = lambda x: tf.cond(tf.size(x) > 0, lambda: tf.unique(x).y[0], lambda: -1.0)
+    check(f, [VECTOR], [(np.array(x, "f"),) for x in ([1, 2, 1], [], [3])], fallbacks=1)
+
+
+def test_all_refused_ops_are_listed_at_once():
+    state = tf.Variable(0.0)
+
+    def f(x):
+        state.assign_add(x)
+        return tf.py_function(lambda a: a, [x], tf.float32) + tf.random.normal([])
+
+    with pytest.raises(VectorizationError) as caught:
+        vectorize(f, [FLOAT])
+    assert {finding.op.type for finding in caught.value.findings} == {
+        "AssignAddVariableOp",
+        "EagerPyFunc",
+        "RandomStandardNormal",
+    }
+    assert "cannot vectorize 'f': 3 ops" in str(caught.value)
+
+
+# -- regions -------------------------------------------------------------------------------------------------------------
+
+
+def text_program(text):
+    points = tf.strings.unicode_decode(text, "UTF-8")
+    x = tf.one_hot(points % 5, 5)
+    h = tf.while_loop(lambda t, h: t < tf.shape(x)[0], lambda t, h: (t + 1, tf.tanh(h + x[t])), (0, tf.zeros([5])))[1]
+    return tf.gather(["a", "b", "c", "d", "e"], tf.argmax(h)), h
+
+
+TEXTS = [("hello".encode(),), (b"",), ("zażółć gęślą".encode(),), (b"x",)]
+
+
+def test_text_goes_before_and_after_the_compiled_region():
+    v = check(text_program, [TEXT], TEXTS)
+    stages = v._stages
+    assert not stages.whole
+    assert "UnicodeDecode" in types_of(stages.before)
+    assert "While" in types_of(stages.compiled)
+    assert types_of(stages.after) == ["GatherV2"]
+
+
+def types_of(ops):
+    return [op.type for op in ops if op.type != "Const"]
+
+
+def test_a_text_longer_than_the_padding_fails_its_row_only():
+    v = vectorize(text_program, [TEXT])
+    outputs, _, ok = v.compile(3, (4,), jit=True)([np.array([b"abc", b"toolong", b"x"], object)], [], 3)
+    assert ok.numpy().tolist() == [True, False, True]
+    assert outputs[0].numpy()[2] == v.per_example(tf.constant(b"x"))[0].numpy()
+
+
+def test_a_whole_program_without_text_compiles_whole():
+    assert vectorize(counting_loop, [INT])._stages.whole
+
+
+# -- the wrappers --------------------------------------------------------------------------------------------------------
+
+
+def test_ragged_in_ragged_out():
+    v = vectorize(lambda x: x * 2.0, [VECTOR])
+    out = v(tf.ragged.constant([[1.0, 2.0], [], [3.0]]))
+    assert out.to_list() == [[2.0, 4.0], [], [6.0]]
+
+
+def test_dense_in_for_a_variable_dimension():
+    v = vectorize(lambda x: tf.reduce_sum(x), [VECTOR])
+    assert v(np.ones([2, 3], "f")).numpy().tolist() == [3.0, 3.0]
+
+
+def test_map_returns_each_examples_own_structure():
+    v = vectorize(lambda x: {"twice": x * 2.0, "sum": tf.reduce_sum(x)}, [VECTOR])
+    out = v.map([(np.array([1.0, 2.0], "f"),), (np.array([], "f"),)])
+    assert out[0]["twice"].numpy().tolist() == [2.0, 4.0]
+    assert out[1]["sum"].numpy() == 0.0
+    assert v.output_names == ("sum", "twice")
+
+
+def test_map_and_call_raise_the_rows_own_error():
+    v = vectorize(lambda k: tf.gather([1.0, 2.0], k), [INT])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not in"):
+        v.map([(0,), (7,)])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not in"):
+        v(np.array([0, 7], np.int32))
+
+
+def test_padded_returns_outputs_lengths_and_ok():
+    v = vectorize(lambda x: x[1:], [VECTOR])
+    out, (lengths,), ok = v.padded(np.zeros([3, 4], "f"), lengths=[np.array([4, 0, 2], np.int32)], rows=2)
+    assert lengths.numpy()[:2].tolist() == [3, 0]
+    assert ok.numpy().all()
+    assert out.shape[0] == 3
+
+
+def test_an_output_that_is_an_input_or_a_constant():
+    check(lambda x: (x, tf.constant([1.0, 2.0])), [FLOAT], [(np.float32(k),) for k in (1, 2)])
+
+
+def test_the_same_program_is_never_traced_again():
+    traced = []
+
+    def f(x):
+        traced.append(1)
+        return x + 1.0
+
+    v = vectorize(f, [VECTOR])
+    count = len(traced)
+    for n in (0, 1, 5, 9):
+        v(np.ones([n + 1, n], "f"))
+    assert len(traced) == count
+
+
+def test_an_input_of_unknown_rank_is_refused_by_name():
+    with pytest.raises(ValueError, match="input 'x': its rank must be known"):
+        vectorize(lambda x: x, {"x": tf.TensorSpec(None, tf.float32)})
