@@ -67,9 +67,8 @@ async def test_a_model_is_loaded_described_and_run(kind, engine, tmp_path, monke
         assert result.stats.compiles == 0
         assert result.stats.isolated >= 1
         results = await asyncio.gather(*(host.run("predict", rows(i, i + 9), Bucket(2)) for i in range(40)))
-        assert [[float(y) for (y,) in r.rows] for r in results] == [
-            [3 * i + 1, 3 * i + 28] for i in range(40)
-        ]
+        answers = [[float(y) for (y,) in result.rows] for result in results]
+        assert answers == [[3 * i + 1, 3 * i + 28] for i in range(40)]
         if host.pid is not None:
             os.kill(host.pid, signal.SIGINT)
             os.kill(host.pid, signal.SIGTERM)
