@@ -60,7 +60,7 @@ class Report:
         return [entry for entry in self.entries if entry.op_type == "While"]
 
     def _entry(self, op: Op) -> Entry:
-        kinds = [self.plan.analysis.kind(var) for var in op.outputs]
+        kinds = [self.plan.analysis.kind(var) for var in op.outputs or op.inputs]
         kind = max(kinds, default=Kind.SHARED)
         reason = self._fallbacks.get(op, "")
         if op in self._fallbacks:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from vectorizer import tf_internals
@@ -26,6 +27,7 @@ EFFECTS = frozenset(
     StatefulPartitionedCall""".split()
 )
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+_LARGEST_FOLDED = 4096  # elements
 _BODY_ATTRS = {
     "While": ("cond", "body"),
     "StatelessWhile": ("cond", "body"),
@@ -115,6 +117,11 @@ class _Normaliser:
         for tensor, var in zip(op.outputs, outputs, strict=True):
             scope[id(tensor)] = var
         attrs = tf_internals.attributes(op)
+        known = fold(op, inputs, attrs)
+        if known is not None:
+            scope[id(op.outputs[0])] = Var(outputs[0].name, outputs[0].dtype, outputs[0].shape, known)
+            self._ops.append(Op("Const", prefix + op.name, (), (scope[id(op.outputs[0])],), {}, op.op_def))
+            return
         bodies = {}
         for role in _BODY_ATTRS.get(op.type, ()):
             names = attrs.pop(role)
@@ -143,6 +150,31 @@ class _Normaliser:
         self._emit_graph(nested, inner, f"{prefix}{op.name}/")
         for tensor, result in zip(op.outputs, nested.outputs, strict=True):
             scope[id(tensor)] = inner[id(result)]
+
+
+def fold(op: Any, inputs: Sequence[Var], attrs: Mapping[str, Any]) -> Any:
+    """The numpy value of an op that depends on small constants only, or on a static shape; None if it doesn't."""
+    if len(op.outputs) != 1 or op.type == "Const" or op.outputs[0].dtype in (tf.variant, tf.resource, tf.string):
+        return None
+    if op.type in ("Shape", "Size", "Rank") and op.inputs[0].shape.rank is not None:
+        shape = op.inputs[0].shape
+        if op.type == "Rank":
+            return np.array(shape.rank, np.int32)
+        if shape.is_fully_defined():
+            sizes = np.array(shape.as_list(), op.outputs[0].dtype.as_numpy_dtype)
+            return sizes if op.type == "Shape" else sizes.prod(dtype=sizes.dtype)
+        return None
+    if not inputs or op.op_def.is_stateful or op.type in _BODY_ATTRS or op.type in _CALLS:
+        return None
+    if any(var.constant is None or np.size(var.constant) > _LARGEST_FOLDED for var in inputs):
+        return None
+    try:
+        with tf.init_scope():
+            operands = [tf.constant(var.constant, dtype=var.dtype) for var in inputs]
+            (result,) = tf_internals.replay(op.type, op.op_def, operands, dict(attrs))
+    except (tf.errors.OpError, ValueError, TypeError):
+        return None  # it would raise: left to raise, or be checked, for each row
+    return result.numpy() if tf.size(result) <= _LARGEST_FOLDED else None
 
 
 def topological_order(ops: Sequence[Any]) -> list[Any]:

@@ -123,8 +123,10 @@ def number(lengths: Any, size: Size | None = None, upper: Any = None) -> Value:
     return Value(lengths, True, size=size, upper=size.padded if size is not None and upper is None else upper)
 
 
-def vector(parts: Sequence[Value]) -> Value:
-    """A vector given by its scalars: shared if all are, else tracked element by element."""
+def vector(parts: Sequence[Value], dtype: Any = None) -> Value:
+    """A vector given by its scalars: shared if all are, else tracked element by element. `dtype` is for none."""
+    if not parts:
+        return shared(tf.zeros([0], dtype))
     if any(part.batched for part in parts):
         return Value(None, True, parts=tuple(parts))
     return Value(tf.stack([part.tensor for part in parts]), False)

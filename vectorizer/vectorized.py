@@ -268,7 +268,7 @@ class Vectorized:
         shape = np.max([item.shape for item in column], axis=0).astype(int) if column[0].ndim else ()
         dense = np.full((len(column), *shape), b"" if dtype == tf.string else 0, dtype.as_numpy_dtype)
         for row, item in enumerate(column):
-            dense[(row, *(slice(0, size) for size in item.shape))] = item
+            dense[(row, *(slice(0, size) for size in item.shape))] = item if item.ndim else item.item()
         sizes = [np.array([item.shape[axis] for item in column], np.int32) for axis in axes]
         return tf.constant(dense, dtype), sizes
 

@@ -79,14 +79,14 @@ def _at_least(tensor: Any, sizes: dict[int, Size], value: Value, op: Op, windows
     """A padded ragged axis shorter than a VALID window is padded to hold one."""
     if op.attrs["padding"] != b"VALID":
         return tensor
-    pads = [[0, 0] for _ in range(tensor.shape.rank)]
+    pads: list[list[Any]] = [[0, 0] for _ in range(tensor.shape.rank)]
     for axis, window in zip(_spatial(op, value.rank), windows, strict=True):
         if axis in value.sizes:
             reach = (window - 1) * dilations[axis] + 1
             padded = value.sizes[axis].padded
             missing = max(reach - padded, 0) if isinstance(padded, int) else tf.maximum(reach - padded, 0)
             pads[axis + 1] = [0, missing]
-    if all(pair == [0, 0] for pair in pads):
+    if all(isinstance(high, int) and high == 0 for _, high in pads):
         return tensor
     return tf.pad(tensor, tf.stack([tf.stack(pair) for pair in pads]))
 

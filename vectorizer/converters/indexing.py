@@ -13,7 +13,7 @@ from vectorizer.converters.elementwise import any_per_row
 from vectorizer.converters.reductions import example_axes
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay, run_unchanged
-from vectorizer.values import NotConvertible, Size, Value, at_axis, batched, dimension, pad_axis, shared, size_mask
+from vectorizer.values import NotConvertible, Size, Value, at_axis, batched, dimension, pad_axis, shared, size_mask, vector
 
 
 def check_index(index: Value, size: Any, batch: Batch, *, own_size: Size | None = None) -> Any:
@@ -97,7 +97,7 @@ def convert_gather(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]
         known = require_static(indices, "an index into a shape")
         parts = params.elements()
         picked = [parts[int(position)] for position in np.atleast_1d(known)]
-        return [picked[0]] if indices.rank == 0 else [Value(None, True, parts=tuple(picked))]
+        return [picked[0] if indices.rank == 0 else vector(picked, params.dtype)]
     return [gather_rows(params, indices, batch, axis, batch_dims)]
 
 

@@ -29,7 +29,7 @@ def _shape_vector(value: Value, dtype: Any) -> Value:
         else:
             size = dimension(value.tensor, axis + 1) if value.batched else dimension(value.tensor, axis)
             parts.append(shared(tf.constant(size, dtype) if isinstance(size, int) else tf.cast(size, dtype)))
-    return vector(parts) if parts else shared(tf.zeros([0], dtype))
+    return vector(parts, dtype)
 
 
 @converts("Rank")
@@ -150,7 +150,7 @@ def convert_tile(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     return [batched(tensor, sizes)]
 
 
-@converts("Range", checks="the step is zero")
+@converts("Range", checks="the step is zero, or leads away from the limit")
 def convert_range(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """`tf.range` whose bounds may differ between rows."""
     start, limit, delta = inputs
@@ -160,11 +160,14 @@ def convert_range(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
             delta = shared(tf.where(delta.tensor == 0, tf.ones([], delta.dtype), delta.tensor))
         return [shared(tf.range(start.tensor, limit.tensor, delta.tensor))]
     if start.static() == 0 and delta.static() == 1 and limit.dtype.is_integer:
+        if limit.size is None:
+            batch.check(limit.tensor >= 0)
         size = batch.new_size(limit)
         row = tf.range(size.padded)
         return [batched(tf.broadcast_to(tf.cast(row, limit.dtype)[None], [batch.size, size.padded]), {0: size})]
     step = tf.where(delta.tensor == 0, tf.ones([], delta.dtype), delta.tensor)
-    batch.check(delta.tensor != 0)
+    away = limit.tensor - start.tensor
+    batch.check(tf.logical_and(delta.tensor != 0, tf.logical_or(away == 0, tf.sign(away) == tf.sign(step))))
     if limit.dtype.is_integer:
         sign = tf.sign(step)
         count = (limit.tensor - start.tensor + step - sign) // step

@@ -100,7 +100,7 @@ def _slice_parts(value: Value, entry: _Entry) -> Value:
         return parts[int(require_static(entry.index, "an index into a shape"))]
     bounds = [None if item is None else int(require_static(item, "a bound of a shape")) for item in (entry.begin, entry.end)]
     picked = parts[slice(bounds[0], bounds[1], entry.stride)]
-    return vector(picked) if picked else shared(tf.zeros([0], value.dtype))
+    return vector(picked, value.dtype)
 
 
 def _shifted(op: Op, value: Value, spec: Sequence[Value]) -> Value:
