@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from vectorizer.batch import Batch
 from vectorizer.lists import ListValue
-from vectorizer.values import NotConvertible, Size, Value, at_axis, dimension, pad_axis
+from vectorizer.values import NotConvertible, Size, Value, at_axis, dimension, number, pad_axis
 
 
 class Carry(Protocol):
@@ -112,28 +112,38 @@ class BatchedCarry:
 
 @dataclass(frozen=True)
 class ListCarry:
-    """A list's buffer, with what doesn't change of the list; `growing` if elements are appended inside."""
+    """A list's buffer, with what doesn't change of the list.
+
+    `growing`: elements are appended inside, so the number of slots changes; `uneven`: by some rows only, so each row's
+    own length travels along.
+    """
 
     template: ListValue
     growing: bool = False
+    uneven: bool = False
 
     def pack(self, value: Any, batch: Batch) -> list[Any]:
         if self.template.batched:
             value = value.promoted(batch)
         elif value.batched:
             raise KindRaised(-1)
-        return [value.buffer]
+        if not self.uneven:
+            return [value.buffer]
+        return [value.buffer, tf.cast(batch.rows(value.length), tf.int32)]
 
     def unpack(self, tensors: Sequence[Any]) -> ListValue:
         buffer = tensors[0]
         if not self.growing:
             return self.template.with_buffer(buffer)
         slots = tf.shape(buffer)[0]
-        return replace(self.template, buffer=buffer, slots=slots, length=Value(slots, False))
+        if not self.uneven:
+            return replace(self.template, buffer=buffer, slots=slots, length=Value(slots, False))
+        size = Size(tensors[1], slots)
+        return replace(self.template, buffer=buffer, slots=slots, length=number(tensors[1], size), size=size)
 
     def shapes(self, tensors: Sequence[Any]) -> list[Any]:
         shape = tensors[0].shape.as_list()
-        return [tf.TensorShape([None, *shape[1:]] if self.growing else shape)]
+        return [tf.TensorShape([None, *shape[1:]] if self.growing else shape), *(item.shape for item in tensors[1:])]
 
     def mask(self, active: Any, new: Any, old: Any, batch: Batch) -> Any:
         return new
@@ -187,6 +197,8 @@ def pack_all(carries: Sequence[Carry], values: Sequence[Any], batch: Batch) -> l
 
 def width(carry: Carry) -> int:
     """How many tensors a carry takes."""
+    if isinstance(carry, ListCarry):
+        return 2 if carry.uneven else 1
     return 1 + len(carry.changing) if isinstance(carry, BatchedCarry) else 1
 
 

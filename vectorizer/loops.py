@@ -64,6 +64,11 @@ class _Loop:
         self._carries: list[Carry] = self._settle_sizes([self._carry(k) for k in self._carried])
         self._exits = [k for k in self._carried if k in self.plan.exits]
 
+    @property
+    def _masked(self) -> bool:
+        """Whether some rows may not take part in a step."""
+        return self.plan.predicate == Kind.BATCHED or self.batch.active is not None
+
     # -- what travels -----------------------------------------------------------------------------------------------
 
     def _start(self, k: int) -> Any:
@@ -80,7 +85,8 @@ class _Loop:
     def _carry(self, k: int) -> Carry:
         value = self._initial[k]
         if isinstance(value, ListValue):
-            return ListCarry(value, growing=self.op in self.emitter.plan.growing and k in self.emitter.plan.growing[self.op])
+            growing = k in self.emitter.plan.growing[self.op]
+            return ListCarry(value, growing, growing and (self._masked or value.size is not None))
         var = self._body.inputs[k]
         if self.plan.variables[k].kind == Kind.BATCHED:
             unknown = [] if var.rank is None else [axis for axis, size in enumerate(var.shape.as_list()) if size is None]

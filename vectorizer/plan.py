@@ -112,13 +112,19 @@ def _plan_loop(plan: Plan, op: Op, read: set[Var]) -> LoopPlan:
         for k, value in enumerate(facts.variables)
         if k not in facts.invariant and value.kind < Kind.BATCHED and facts.predicate == Kind.BATCHED
     ]
+    exits = [k for k in uniform if op.outputs[k] in read]
+    variables = list(facts.variables)
+    for k in [k for k in exits if not body.inputs[k].shape.is_fully_defined()]:
+        # A uniform value that changes size has a different size in each row once rows have stopped.
+        variables[k] = replace(variables[k], kind=Kind.BATCHED)
+        exits.remove(k)
     return LoopPlan(
         facts.invariant,
-        tuple(facts.variables),
+        tuple(variables),
         facts.predicate,
         _bound(plan, op, counters) if facts.predicate == Kind.BATCHED else None,
         counters,
-        frozenset(k for k in uniform if op.outputs[k] in read),
+        frozenset(exits),
         can_fail(body),
         can_fail(cond),
     )
@@ -180,7 +186,7 @@ def _growing(op: Op) -> frozenset[int]:
     for k, var in enumerate(body.outputs):
         producer = _producer(body, var)
         while producer is not None and producer.type.startswith("TensorList"):
-            if producer.type == "TensorListPushBack":
+            if producer.type == "TensorListPushBack" or producer.attrs.get("resize_if_index_out_of_bounds"):
                 found.add(k)
                 break
             producer = _producer(body, producer.inputs[0])

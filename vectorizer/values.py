@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -53,15 +52,27 @@ class Value:
     size: Size | None = None
     upper: Any = None
     frozen_from: Any = None
+    _stacked: dict[Any, Any] = field(default_factory=dict, repr=False)
 
-    @cached_property
+    @property
     def tensor(self) -> Any:
-        """The tensor; a vector that was tracked by its parts is stacked when first asked for."""
+        """The tensor; a vector that was tracked by its parts is stacked where it is asked for, once in each graph."""
         if self.dense is not None:
             return self.dense
         assert self.parts is not None
-        count = next(tf.shape(part.tensor)[0] for part in self.parts if part.batched)
-        return tf.stack([as_rows(part, count) for part in self.parts], axis=1)
+        place = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+        if place not in self._stacked:
+            self._stacked[place] = self._stack()
+        return self._stacked[place]
+
+    def _stack(self) -> Any:
+        parts = self.parts or ()
+        if not self.batched:
+            known = self.static()
+            dtype = parts[0].tensor.dtype
+            return tf.constant(known, dtype) if known is not None else tf.stack([part.tensor for part in parts])
+        count = next(tf.shape(part.tensor)[0] for part in parts if part.batched)
+        return tf.stack([as_rows(part, count) for part in parts], axis=1)
 
     @property
     def dtype(self) -> Any:
@@ -89,8 +100,11 @@ class Value:
 
     def static(self) -> np.ndarray[Any, Any] | None:
         """The value as numpy where it is known while the graph is being built, else None."""
-        if self.batched or self.dense is None:
+        if self.batched:
             return None
+        if self.dense is None:
+            known = [part.static() for part in self.parts or ()]
+            return None if any(item is None for item in known) else np.stack(known)
         return tf.get_static_value(self.dense)  # type: ignore[no-any-return]
 
     def elements(self) -> tuple[Value, ...]:
@@ -129,7 +143,7 @@ def vector(parts: Sequence[Value], dtype: Any = None) -> Value:
         return shared(tf.zeros([0], dtype))
     if any(part.batched for part in parts):
         return Value(None, True, parts=tuple(parts))
-    return Value(tf.stack([part.tensor for part in parts]), False)
+    return Value(None, False, parts=tuple(parts))
 
 
 def as_rows(value: Value, count: Any) -> Any:

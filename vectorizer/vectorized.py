@@ -154,7 +154,7 @@ class Vectorized:
             raise VectorizationError(self._name, self._unconvertible(str(reason))) from reason
         if not self.output_dims:
             self.output_dims = tuple(dims)
-        return BatchedProgram(concrete, len(specs), len(size_spec), len(self.output_specs))
+        return BatchedProgram(concrete, len(specs), self.input_dims)
 
     def _unconvertible(self, reason: str) -> list[Finding]:
         suspects = [op for op in self.program.walk() if op.type.startswith("TensorList")] or list(self.program.ops)
@@ -182,8 +182,7 @@ class Vectorized:
         for (k, axis), lengths in zip(self.input_dims, sizes, strict=True):
             room = tensors[k].shape[axis + 1]
             if room is None:
-                room = tf.maximum(tf.shape(tensors[k])[axis + 1], 1)
-                tensors[k] = pad_axis(tensors[k], axis + 1, room)
+                room = tf.shape(tensors[k])[axis + 1]  # at least 1: `BatchedProgram` sees to it
             by_input[k][axis] = Size(lengths, room)
         for k, var in enumerate(self._explicit):
             env[var] = batched(tensors[k], by_input[k])
@@ -307,16 +306,22 @@ class Vectorized:
 class BatchedProgram:
     """One traced program: `(inputs, lengths, rows) -> (outputs, output_lengths, ok)`. Safe to call from any thread."""
 
-    def __init__(self, concrete: Any, inputs: int, lengths: int, outputs: int) -> None:
+    def __init__(self, concrete: Any, inputs: int, dims: Sequence[tuple[int, int]]) -> None:
         self.concrete = concrete
-        self._inputs, self._lengths, self._outputs = inputs, lengths, outputs
+        self._inputs, self._dims = inputs, tuple(dims)
 
     def __call__(self, inputs: Sequence[Any], lengths: Sequence[Any], rows: int) -> tuple[list[Any], list[Any], Any]:
         """Run one batch. Arrays may be numpy or tensors; results are tensors."""
-        if len(inputs) != self._inputs or len(lengths) != self._lengths:
-            raise ValueError(f"expected {self._inputs} inputs and {self._lengths} lengths, got {len(inputs)} and {len(lengths)}")
-        arguments = [tf.convert_to_tensor(item) for item in (*inputs, *(np.asarray(item, np.int32) for item in lengths))]
-        outputs, out_lengths, ok = self.concrete(list(arguments[: self._inputs]), list(arguments[self._inputs :]), tf.constant(rows))
+        if len(inputs) != self._inputs or len(lengths) != len(self._dims):
+            raise ValueError(
+                f"expected {self._inputs} inputs and {len(self._dims)} lengths, got {len(inputs)} and {len(lengths)}"
+            )
+        arrays = [tf.convert_to_tensor(item) for item in inputs]
+        for k, axis in self._dims:
+            if arrays[k].shape[axis + 1] == 0:  # inside, a padded dimension has at least one element
+                arrays[k] = pad_axis(arrays[k], axis + 1, 1)
+        sizes = [tf.convert_to_tensor(item, tf.int32) for item in lengths]
+        outputs, out_lengths, ok = self.concrete(arrays, sizes, tf.constant(rows))
         return list(outputs), list(out_lengths), ok
 
 

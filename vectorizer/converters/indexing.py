@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 from vectorizer.batch import Batch, require_static
-from vectorizer.converters.elementwise import any_per_row
 from vectorizer.converters.reductions import example_axes
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay, run_unchanged
@@ -26,15 +25,25 @@ def check_index(index: Value, size: Any, batch: Batch, *, own_size: Size | None 
     known = index.static()
     if known is not None and own_size is None and isinstance(size, int) and np.all((known >= 0) & (known < size)):
         return tensor
+    if own_size is not None and batch.bounded_by == (id(tensor), id(own_size)):
+        return tensor  # `while t < n: x[t]` with n the length of x: active rows can't be out of range
     limit = tf.cast(limit, tensor.dtype)
-    good = tf.logical_and(tensor >= 0, tensor < limit)
+    good = tensor < limit
+    if not is_counter(index):
+        good = tf.logical_and(good, tensor >= 0)
     for axis, ragged in index.sizes.items():
         good = tf.logical_or(good, tf.logical_not(size_mask(ragged, index.rank, axis)))
     per_row = index.batched or own_size is not None
-    batch.check(tf.logical_not(any_per_row(tf.logical_not(good), per_row)))
+    batch.check(good if good.shape.rank == per_row else tf.reduce_all(good, list(range(int(per_row), good.shape.rank))))
     top = own_size.padded if own_size is not None else size
     last = max(top - 1, 0) if isinstance(top, int) else tf.maximum(top - 1, 0)
-    return tf.clip_by_value(tensor, tf.zeros([], tensor.dtype), tf.cast(last, tensor.dtype))
+    tensor = tf.minimum(tensor, tf.cast(last, tensor.dtype))
+    return tensor if is_counter(index) else tf.maximum(tensor, tf.zeros([], tensor.dtype))
+
+
+def is_counter(index: Value) -> bool:
+    """Loop counters are marked as never negative (`upper`, though not batched), which saves checking and wrapping."""
+    return index.upper is not None and not index.batched
 
 
 def gather_rows(params: Value, indices: Value, batch: Batch, axis: int = 0, batch_dims: int = 0) -> Value:

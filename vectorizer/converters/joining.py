@@ -12,15 +12,17 @@ from vectorizer.batch import Batch, require_static
 from vectorizer.converters.alignment import align, align_pair
 from vectorizer.converters.indexing import take_along
 from vectorizer.program import Op
-from vectorizer.registry import converts
+from vectorizer.registry import converts, run_unchanged
 from vectorizer.values import NotConvertible, Size, Value, batched, dimension, fill_padding, pad_axis, shared, vector
 
 
-@converts("Pack")
+@converts("Pack", always=True)
 def convert_pack(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """`tf.stack`; scalars become a vector tracked element by element."""
     if inputs[0].rank == 0 and inputs[0].dtype.is_integer:
         return [vector(inputs)]
+    if not any(value.batched for value in inputs):
+        return run_unchanged(op, inputs)
     axis = int(op.attrs["axis"]) % (inputs[0].rank + 1)
     rows = [Value(batch.rows(value), True, value.sizes) for value in inputs]
     tensors, sizes = align(rows, batch)

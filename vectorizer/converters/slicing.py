@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from vectorizer.batch import Batch, require_static
-from vectorizer.converters.indexing import check_index, take_along
+from vectorizer.converters.indexing import check_index, is_counter, take_along
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay, run_unchanged
 from vectorizer.values import Size, Value, batched, dimension, shared, vector
@@ -43,6 +43,8 @@ def convert_strided_slice(op: Op, inputs: Sequence[Value], batch: Batch) -> list
         return [_slice_parts(value, entries[0])]
     if not any(item.batched for item in inputs) and all(_known(entry.index) for entry in entries):
         return run_unchanged(op, inputs)
+    if _only_ones(value, entries):
+        return [_reshaped(value, entries)]
     if _plain(value, entries):
         return [_shifted(op, value, inputs[1:])]
     return [_by_axis(value, entries, batch)]
@@ -64,6 +66,33 @@ def _plain(value: Value, entries: Sequence[_Entry]) -> bool:
             return False
         axis += 1
     return True
+
+
+def _only_ones(value: Value, entries: Sequence[_Entry]) -> bool:
+    """Whether nothing but axes of size 1 come and go: no element is moved then, so none need be copied."""
+    axis = 0
+    for entry in entries:
+        if entry.new:
+            continue
+        one = value.shape[axis] == 1 and entry.index is not None and entry.index.static() in (0, -1)
+        if not (entry.whole or one):
+            return False
+        axis += 1
+    return True
+
+
+def _reshaped(value: Value, entries: Sequence[_Entry]) -> Value:
+    gone = [axis for axis, entry in enumerate(entry for entry in entries if not entry.new) if entry.index is not None]
+    offset = 1 if value.batched else 0
+    tensor = tf.squeeze(value.tensor, [axis + offset for axis in gone]) if gone else value.tensor
+    sizes = {axis - sum(other < axis for other in gone): size for axis, size in value.sizes.items()}
+    target = 0
+    for entry in entries:
+        if entry.new:
+            tensor = tf.expand_dims(tensor, target + offset)
+            sizes = {axis + (axis >= target): size for axis, size in sizes.items()}
+        target += entry.index is None
+    return Value(tensor, value.batched, sizes)
 
 
 def _entries(op: Op, value: Value, spec: Sequence[Value]) -> list[_Entry]:
@@ -105,16 +134,14 @@ def _slice_parts(value: Value, entry: _Entry) -> Value:
 
 def _shifted(op: Op, value: Value, spec: Sequence[Value]) -> Value:
     """All cuts are the same for every row: the kernel does it, behind one more whole axis."""
-    begin, end, stride = (item.tensor for item in spec)
-    zero, one = tf.zeros([1], begin.dtype), tf.ones([1], begin.dtype)
+    begin, end, stride = (_prefixed(item, first) for item, first in zip(spec, (0, 0, 1), strict=True))
     attrs = dict(op.attrs)
     for name in ("begin_mask", "end_mask"):
         attrs[name] = attrs[name] << 1 | 1
     for name in ("ellipsis_mask", "new_axis_mask", "shrink_axis_mask"):
         attrs[name] <<= 1
     shifted = Op(op.type, op.name, op.inputs, op.outputs, attrs, op.definition, op.source)
-    operands = [value.tensor, tf.concat([zero, begin], 0), tf.concat([zero, end], 0), tf.concat([one, stride], 0)]
-    (tensor,) = replay(shifted, operands)
+    (tensor,) = replay(shifted, [value.tensor, begin, end, stride])
     sizes, source, target = {}, 0, 0
     for entry in _entries(op, value, spec):
         if entry.new:
@@ -125,6 +152,14 @@ def _shifted(op: Op, value: Value, spec: Sequence[Value]) -> Value:
         source += 1
         target += entry.index is None
     return batched(tensor, sizes)
+
+
+def _prefixed(vector_value: Value, first: int) -> Any:
+    """A vector with one more element in front."""
+    known, dtype = vector_value.static(), vector_value.dtype
+    if known is not None:
+        return tf.constant([first, *known.tolist()], dtype)
+    return tf.concat([tf.constant([first], dtype), vector_value.tensor], 0)
 
 
 def _by_axis(value: Value, entries: Sequence[_Entry], batch: Batch) -> Value:
@@ -160,7 +195,7 @@ def pick(value: Value, axis: int, index: Value, batch: Batch) -> Value:
             index = Value(own_size.lengths + int(known), True)
         else:
             index = shared(tf.cast(size + int(known), tf.int32))
-    elif known is None and not _counts_up(index):
+    elif known is None and not is_counter(index):
         length = tf.cast(own_size.lengths if own_size is not None else size, index.dtype)
         is_batched = index.batched or own_size is not None
         index = Value(tf.where(index.tensor < 0, index.tensor + length, index.tensor), is_batched)
@@ -173,11 +208,6 @@ def pick(value: Value, axis: int, index: Value, batch: Batch) -> Value:
     if axis == 0:
         return batched(tf.gather(tensor, position, axis=1, batch_dims=1), sizes)
     return batched(tf.squeeze(take_along(tensor, axis, position[:, None]), axis + 1), sizes)
-
-
-def _counts_up(index: Value) -> bool:
-    """Loop counters are marked as never negative, which saves wrapping them."""
-    return index.upper is not None and index.size is None and not index.batched
 
 
 def _cut(value: Value, axis: int, entry: _Entry, batch: Batch) -> tuple[Any, bool, dict[int, Size]]:

@@ -10,10 +10,10 @@ import tensorflow as tf
 
 from vectorizer.batch import Batch
 from vectorizer.converters.indexing import check_index
-from vectorizer.lists import ListValue, list_from, stacked
+from vectorizer.lists import ListValue, grown, list_from, stacked
 from vectorizer.program import Op
 from vectorizer.registry import converts
-from vectorizer.values import NotConvertible, Value, at_axis, batched, number, shared
+from vectorizer.values import NotConvertible, Size, Value, at_axis, batched, number, shared
 
 
 def _element_shape(op: Op, given: Value | None) -> Any:
@@ -95,6 +95,8 @@ def convert_list_set(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Any]:
     items, index, item = inputs
     needs_rows = items.batched or item.batched or index.batched or batch.active is not None or items.size is not None
     items = _with_element(items, item, batch, batched=needs_rows)
+    if op.attrs.get("resize_if_index_out_of_bounds"):
+        items = _with_room(items, index, batch)
     position = _checked(items, index, batch)
     if not items.batched:
         return [items.with_buffer(tf.tensor_scatter_nd_update(items.buffer, [[position]], item.tensor[None]))]
@@ -109,6 +111,21 @@ def convert_list_set(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Any]:
         old = tf.gather_nd(items.buffer, coordinates)
         value = tf.where(at_axis(batch.active, value.shape.rank - 1), value, old)
     return [items.with_buffer(tf.tensor_scatter_nd_update(items.buffer, coordinates, value))]
+
+
+def _with_room(items: ListValue, index: Value, batch: Batch) -> ListValue:
+    """Grown so that the index is in range: in the rows that write, where not all do."""
+    needed = tf.cast(index.tensor, tf.int32) + 1
+    if not index.batched and batch.active is None and items.size is None:
+        slots = tf.maximum(needed, items.slots)
+        return replace(grown(items, slots), length=shared(slots))
+    rows = tf.broadcast_to(needed, [batch.size])
+    if batch.active is not None:
+        rows = tf.where(batch.active, rows, 0)
+    lengths = tf.maximum(tf.cast(batch.rows(items.length), tf.int32), rows)
+    slots = tf.maximum(tf.reduce_max(tf.concat([lengths, [0]], 0)), items.slots)
+    size = Size(lengths, slots)
+    return replace(grown(items, slots), length=number(lengths, size), size=size)
 
 
 def _past_the_end_is_padding(items: ListValue, index: Value, batch: Batch) -> bool:
@@ -164,15 +181,10 @@ def convert_list_gather(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Val
 
 @converts("TensorListPushBack", always=True)
 def convert_list_push(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Any]:
-    """Appends where all rows have the same number of elements."""
+    """Appends: a write at each row's own end."""
     items, item = inputs
-    if items.size is not None or items.length.batched or batch.active is not None:
-        raise NotConvertible("appending to lists whose number of elements differs between examples")
-    needs_rows = items.batched or item.batched
-    items = _with_element(items, item, batch, batched=needs_rows)
-    value = batch.rows(item) if items.batched else item.tensor
-    slots = items.slots + 1
-    return [replace(items, buffer=tf.concat([items.buffer, value[None]], 0), slots=slots, length=shared(tf.cast(slots, tf.int32)))]
+    write = Op("TensorListSetItem", op.name, op.inputs, op.outputs, {"resize_if_index_out_of_bounds": True}, op.definition)
+    return convert_list_set(write, [items, items.length, item], batch)
 
 
 @converts("TensorListScatterIntoExistingList TensorListScatterV2", checks="an index is out of range", always=True)

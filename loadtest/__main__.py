@@ -1,0 +1,176 @@
+"""`python -m loadtest`: compare engines, attack a running server, recompute a report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+from rich.console import Console
+
+from loadtest import report
+from loadtest.attack import attack
+from loadtest.checking import judge
+from loadtest.compare import Settings, compare, expected_replies
+from loadtest.pacer import ARRIVALS, ClosedLoop, Pacer, open_loop
+from loadtest.results import Summary, read_jsonl, summarise, write_jsonl
+from loadtest.servers import ServerFailed
+from loadtest.targets import Example, ExampleSet, target
+
+EXAMPLES_FOLDER = Path(__file__).parent.parent / "examples"
+ARRIVALS_CHOICE = click.Choice(sorted(ARRIVALS))
+
+
+@click.group()
+def main() -> None:
+    """Load tests that check every reply."""
+
+
+@main.command("compare")
+@click.option("--model", required=True, help="A folder of examples/, or a model file.")
+@click.option("--name", help="Which model of the file.  [default: the first]")
+@click.option(
+    "--engines", default="static,while_loop,per_request", show_default=True, help="Comma-separated."
+)
+@click.option("--requests", type=click.IntRange(1), default=1000, show_default=True, help="In each attack.")
+@click.option(
+    "--rounds", type=click.IntRange(1), default=2, show_default=True, help="Attacks on each engine."
+)
+@click.option("--concurrency", type=click.IntRange(1), help="Closed loop only, over this many connections.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Open loop only, requests per second.")
+@click.option("--arrivals", type=ARRIVALS_CHOICE, default="poisson", show_default=True)
+@click.option("--examples", type=click.IntRange(1), default=500, show_default=True, help="Distinct examples.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the examples and the arrivals.")
+@click.option(
+    "--timeout", "timeout_s", type=float, default=30.0, show_default=True, help="Seconds per request."
+)
+@click.option(
+    "--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures."
+)
+@click.option(
+    "--raw", "raw_folder", type=click.Path(path_type=Path, file_okay=False), help="Keep every record."
+)
+def compare_command(
+    model: str,
+    name: str | None,
+    engines: str,
+    concurrency: int | None,
+    rate: float | None,
+    json_file: Path | None,
+    **options: Any,
+) -> None:
+    """Start a server for each engine and send all of them the same seeded arrivals.
+
+    Without --rate and --concurrency there are two phases: saturated over 32 connections for the throughput,
+    then Poisson arrivals at half the throughput of the slowest engine for the latencies. A wrong or a lost
+    reply makes the run INVALID and the exit code 1.
+    """
+    progress = Console(stderr=True)
+    settings = Settings(
+        source=_model_source(model),
+        name=name,
+        engines=[engine.strip() for engine in engines.split(",") if engine.strip()],
+        concurrency=concurrency if concurrency is not None or rate is not None else 32,
+        steady=rate is not None or concurrency is None,
+        rate_per_s=rate,
+        **options,
+    )
+
+    def say(line: str) -> None:
+        progress.print(line, markup=False, style="dim")
+
+    try:
+        say("computing the expected replies")
+        comparison = compare(settings, expected_replies(settings), say)
+    except (ServerFailed, RuntimeError) as error:
+        raise click.ClickException(str(error)) from None
+    report.print_comparison(comparison, report.console())
+    if json_file is not None:
+        json_file.write_bytes(orjson.dumps(report.as_document(comparison), option=orjson.OPT_INDENT_2))
+    if not comparison.is_valid:
+        raise SystemExit(1)
+
+
+@main.command("attack")
+@click.argument("url")
+@click.option("--model", required=True, help="Which model of the server.")
+@click.option("--json", "json_text", help="Inputs of one example, as a JSON object.")
+@click.option("--examples", type=click.Path(path_type=Path, exists=True), help="What loadtest.oracle wrote.")
+@click.option("--requests", type=click.IntRange(1), default=1000, show_default=True)
+@click.option(
+    "--concurrency", type=click.IntRange(1), default=32, show_default=True, help="Of a closed loop."
+)
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Open loop: requests per second.")
+@click.option("--arrivals", type=ARRIVALS_CHOICE, default="poisson", show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option(
+    "--timeout", "timeout_s", type=float, default=30.0, show_default=True, help="Seconds per request."
+)
+@click.option("--raw", "raw_file", type=click.Path(path_type=Path, dir_okay=False), help="Keep every record.")
+def attack_command(
+    url: str,
+    model: str,
+    json_text: str | None,
+    examples: Path | None,
+    requests: int,
+    concurrency: int,
+    rate: float | None,
+    arrivals: str,
+    seed: int,
+    timeout_s: float,
+    raw_file: Path | None,
+) -> None:
+    """Send one attack to the server at URL, which runs already; --examples has the replies checked."""
+    expected = _examples(model, json_text, examples)
+    pacer: Pacer = ClosedLoop(requests, concurrency)
+    if rate is not None:
+        pacer = open_loop(arrivals, rate, requests, seed)
+    log = attack(target(url, model, expected.examples), pacer, timeout_s=timeout_s)
+    records = judge(log.exchanges, expected)
+    if raw_file is not None:
+        write_jsonl(records, raw_file)
+    load = f"{arrivals} {rate:g}/s" if rate is not None else f"closed loop, {concurrency} connections"
+    _finish(f"{model}: {load}", summarise([records]))
+
+
+@main.command("report")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
+def report_command(files: tuple[Path, ...]) -> None:
+    """Recompute the figures of each of FILES, as --raw kept them."""
+    for file in files:
+        report.print_summary(file.stem, summarise([read_jsonl(file)]), report.console())
+
+
+def _finish(title: str, summary: Summary) -> None:
+    report.print_summary(title, summary, report.console())
+    if summary.wrong or summary.lost or summary.error:
+        raise SystemExit(1)
+
+
+def _examples(model: str, json_text: str | None, examples: Path | None) -> ExampleSet:
+    if (json_text is None) == (examples is None):
+        raise click.UsageError("give either --json or --examples")
+    if examples is not None:
+        return ExampleSet.read(examples)
+    try:
+        inputs = json.loads(json_text or "")
+    except json.JSONDecodeError as error:
+        raise click.UsageError(f"--json: {error}") from None
+    if not isinstance(inputs, dict):
+        raise click.UsageError('--json: expected an object of inputs, such as \'{"text": "hello"}\'')
+    return ExampleSet(model, [Example(inputs)])
+
+
+def _model_source(model: str) -> str:
+    if Path(model).is_file():
+        return model
+    file = EXAMPLES_FOLDER / model / "model.py"
+    if not file.is_file():
+        raise click.UsageError(f"--model {model!r}: neither a file nor a folder of {EXAMPLES_FOLDER}")
+    return str(file)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m loadtest")

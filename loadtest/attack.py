@@ -1,0 +1,138 @@
+"""Sends requests as a pacer says and keeps every exchange. Nothing is judged here, and nothing is dropped.
+
+Latency counts from when a request was *due*: in an open loop a request that had to wait for this generator or
+for a connection was late, and its caller would have waited too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import uvloop
+
+from loadtest.connection import ConnectionPool
+from loadtest.pacer import ClosedLoop, Pacer
+from loadtest.targets import Target
+
+OPEN_LOOP_CONNECTIONS = 256
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request and what came of it. Times are seconds from the start of the attack.
+
+    example: index into the target's requests. status: None when no reply came; `failure` then says why, and
+    `timed_out` that the generator gave up waiting.
+    """
+
+    index: int
+    example: int
+    due_s: float
+    sent_s: float = 0.0
+    done_s: float = 0.0
+    status: int | None = None
+    headers: Mapping[str, str] | None = None
+    body: bytes = b""
+    failure: str | None = None
+    timed_out: bool = False
+
+
+@dataclass(frozen=True)
+class AttackLog:
+    """Every exchange of one attack, in order of due time.
+
+    generator_cpu_share: processor time of this process over the wall time; near 1 the generator itself was
+    the limit.
+    """
+
+    exchanges: list[Exchange]
+    elapsed_s: float
+    generator_cpu_share: float
+
+
+def attack(
+    target: Target, pacer: Pacer, *, timeout_s: float = 30.0, connections: int = OPEN_LOOP_CONNECTIONS
+) -> AttackLog:
+    """Run one attack to its end, in an event loop of its own.
+
+    timeout_s: after this long without a reply an exchange ends as `timed_out`.
+    connections: most connections of an open loop; a closed loop opens its concurrency.
+    """
+    return uvloop.run(attack_async(target, pacer, timeout_s=timeout_s, connections=connections))
+
+
+async def attack_async(
+    target: Target, pacer: Pacer, *, timeout_s: float = 30.0, connections: int = OPEN_LOOP_CONNECTIONS
+) -> AttackLog:
+    """`attack` for a running event loop."""
+    size = pacer.concurrency if isinstance(pacer, ClosedLoop) else connections
+    run = _Run(target, pacer, timeout_s, ConnectionPool(target.host, target.port, size))
+    cpu_before_s = time.process_time()
+    try:
+        if isinstance(pacer, ClosedLoop):
+            await run.closed(pacer.concurrency)
+        else:
+            await run.open()
+    finally:
+        run.pool.close()
+    elapsed_s = run.now_s()
+    cpu_s = time.process_time() - cpu_before_s
+    return AttackLog(run.exchanges, elapsed_s, cpu_s / elapsed_s if elapsed_s else 0.0)
+
+
+class _Run:
+    def __init__(self, target: Target, pacer: Pacer, timeout_s: float, pool: ConnectionPool) -> None:
+        self.target = target
+        self.pacer = pacer
+        self.timeout_s = timeout_s
+        self.pool = pool
+        self.exchanges: list[Exchange] = []
+        self.started_at = time.perf_counter()
+
+    def now_s(self) -> float:
+        return time.perf_counter() - self.started_at
+
+    async def open(self) -> None:
+        """Start each request when it is due, whether or not earlier ones are answered."""
+        async with asyncio.TaskGroup() as group:
+            for sent in range(self.pacer.count):
+                # uvloop's timers count whole milliseconds and may wake a fraction early.
+                while (wait_s := self.pacer.wait_s(self.now_s(), sent)) > 0:
+                    await asyncio.sleep(wait_s)
+                group.create_task(self._exchange(self._next(self.pacer.due_s(sent))))
+
+    async def closed(self, concurrency: int) -> None:
+        """Keep `concurrency` requests under way until all are sent."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(concurrency, self.pacer.count)):
+                group.create_task(self._caller())
+
+    async def _caller(self) -> None:
+        while len(self.exchanges) < self.pacer.count:
+            await self._exchange(self._next(self.now_s()))
+
+    def _next(self, due_s: float) -> Exchange:
+        index = len(self.exchanges)
+        exchange = Exchange(index, index % len(self.target.requests), due_s)
+        self.exchanges.append(exchange)
+        return exchange
+
+    async def _exchange(self, exchange: Exchange) -> None:
+        exchange.sent_s = self.now_s()
+        try:
+            connection = await self.pool.take()
+            exchange.sent_s = self.now_s()
+            try:
+                reply = await connection.exchange(self.target.requests[exchange.example], self.timeout_s)
+            finally:
+                self.pool.give_back(connection)
+        except TimeoutError as error:
+            exchange.failure, exchange.timed_out = str(error), True
+        except OSError as error:
+            exchange.failure = str(error) or type(error).__name__
+        else:
+            exchange.status, exchange.headers, exchange.body = reply.status, reply.headers, reply.body
+        exchange.done_s = self.now_s()
