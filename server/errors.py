@@ -1,0 +1,100 @@
+"""Everything batchd raises on purpose, and the HTTP status each one suggests.
+
+    BatchdError                       500
+    ├── InvalidInput                  400   the request doesn't fit the signature
+    ├── ExampleRejected               400   the model's own function refuses this example
+    ├── UnknownModel                  404
+    ├── PayloadTooLarge               413
+    ├── ModelUnavailable              503   try again after `retry_after_s`
+    │   ├── QueueFull
+    │   ├── Draining
+    │   └── EngineDied
+    ├── DeadlineExceeded              504
+    ├── ModelLoadError                500   the model file is missing, broken, or declares no model
+    ├── CertificationError            500   batched differs from per-example, or samples don't fit
+    └── OwnershipError                500   an answer came back for a request that didn't ask for it
+
+Messages are sentences for the caller: what, where, and what to try. Only the edge (the protocol folders)
+turns an error into a reply. No TensorFlow here: the HTTP process imports this module.
+"""
+
+# ruff: noqa: N818  (the names say what happened, as the messages do)
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class BatchdError(Exception):
+    """Base of all deliberate errors; `message` is a sentence, `status` the HTTP status it suggests."""
+
+    status: ClassVar[int] = 500
+    retry_after_s: float | None = None
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class InvalidInput(BatchdError):
+    """The request doesn't fit the model's signature; the message names the input."""
+
+    status = 400
+
+
+class ExampleRejected(BatchdError):
+    """The per-example function raised on this example; the message is the function's own."""
+
+    status = 400
+
+
+class UnknownModel(BatchdError):
+    """No model, version or signature of that name is served."""
+
+    status = 404
+
+
+class PayloadTooLarge(BatchdError):
+    """The request body exceeds the limit."""
+
+    status = 413
+
+
+class ModelUnavailable(BatchdError):
+    """The model can't answer now; `retry_after_s` says when to try again."""
+
+    status = 503
+
+    def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class QueueFull(ModelUnavailable):
+    """The queue of this model is at its bound."""
+
+
+class Draining(ModelUnavailable):
+    """The server is shutting down or the model is being unloaded."""
+
+
+class EngineDied(ModelUnavailable):
+    """The model's engine process ended while it held the request."""
+
+
+class DeadlineExceeded(BatchdError):
+    """The request's deadline passed before its answer was ready."""
+
+    status = 504
+
+
+class ModelLoadError(BatchdError):
+    """A model file or module can't be loaded, or doesn't register what was asked for."""
+
+
+class CertificationError(BatchdError):
+    """The batched program was not shown to equal the per-example function."""
+
+
+class OwnershipError(BatchdError):
+    """An engine's answer doesn't belong to the request that it was matched with."""

@@ -1,0 +1,83 @@
+"""Plain records that describe a served model; they cross from the engine process to the HTTP process.
+
+No TensorFlow here. All records are frozen msgspec structs: equal by value, and `Bucket` is hashable.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class TensorDescription(msgspec.Struct, frozen=True):
+    """One input or output of a signature, for one example.
+
+    `dtype` is a numpy-like name ("float32", "int64", "bool", ...) or "string"; `shape` has None for a
+    dimension whose size may differ between examples.
+    """
+
+    name: str
+    dtype: str
+    shape: list[int | None]
+
+
+class BoundDescription(msgspec.Struct, frozen=True):
+    """One measured size of an example; entry i of a bucket's `lengths` bounds it.
+
+    `axis` is the variable dimension of `input` that is measured, or None: the bytes of a string input
+    (the longest element where the input has dimensions).
+    """
+
+    input: str
+    axis: int | None
+
+
+class Bucket(msgspec.Struct, frozen=True, order=True):
+    """A padded shape: rows of the batch, and one length for each of the signature's `bounds`."""
+
+    rows: int
+    lengths: tuple[int, ...] = ()
+
+
+class BucketTime(msgspec.Struct, frozen=True):
+    """Measured seconds of one full batch of a bucket, from stacking to splitting."""
+
+    bucket: Bucket
+    seconds: float
+
+
+class SignatureDescription(msgspec.Struct, frozen=True):
+    """A signature: its tensors in order, what is measured, the warm buckets, and how it was vectorized."""
+
+    name: str
+    inputs: tuple[TensorDescription, ...]
+    outputs: tuple[TensorDescription, ...]
+    bounds: tuple[BoundDescription, ...]
+    buckets: tuple[Bucket, ...]
+    report: dict[str, Any]
+    report_text: str
+
+
+class ModelDescription(msgspec.Struct, frozen=True):
+    """A model version that is ready to serve.
+
+    `timings` has the measured time of every bucket, by signature name. `file_models` names every model that
+    the same file or module registers, in order (this one among them): the HTTP process, which never loads
+    model files, learns them here. `load_seconds` says how long each phase of loading took.
+    """
+
+    name: str
+    version: str
+    engine: str
+    device: str
+    max_batch_size: int
+    signatures: tuple[SignatureDescription, ...]
+    timings: dict[str, tuple[BucketTime, ...]]
+    file_models: tuple[str, ...] = ()
+    load_seconds: dict[str, float] = {}
+    compiles: int = 0
+
+    def signature(self, name: str) -> SignatureDescription | None:
+        """Returns the signature of that name, or None."""
+        return next((signature for signature in self.signatures if signature.name == name), None)
