@@ -48,7 +48,7 @@ class BucketTime(msgspec.Struct, frozen=True):
 
 
 class SignatureDescription(msgspec.Struct, frozen=True):
-    """A signature: its tensors in order, what is measured, which buckets are warm, and how it was vectorized."""
+    """A signature: its tensors in order, what is measured, the warm buckets, and how it was vectorized."""
 
     name: str
     inputs: tuple[TensorDescription, ...]
@@ -75,7 +75,7 @@ class ModelDescription(msgspec.Struct, frozen=True):
     signatures: tuple[SignatureDescription, ...]
     timings: dict[str, tuple[BucketTime, ...]]
     file_models: tuple[str, ...] = ()
-    load_seconds: dict[str, float] = {}  # noqa: RUF012  (msgspec copies an empty default)
+    load_seconds: dict[str, float] = {}
     compiles: int = 0
 
     def signature(self, name: str) -> SignatureDescription | None:

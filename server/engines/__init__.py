@@ -1,1 +1,82 @@
+"""Ways to compute a batch, behind one interface. Importing this package doesn't import TensorFlow.
 
+`build_engine(name, ...)` imports the engine's own file, which does.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from server.engines.batch_result import BatchResult, Example, Outputs
+from server.engines.measure import Lengths
+from server.errors import ModelLoadError
+from server.model_description import BoundDescription, Bucket, BucketTime, TensorDescription
+from server.engines.settings import EngineSettings
+from server.registry import ModelSpec
+
+ENGINES = {
+    "static": "server.engines.static:StaticEngine",
+    "while_loop": "server.engines.while_loop:WhileLoopEngine",
+    "per_request": "server.engines.per_request:PerRequestEngine",
+}
+"""Import paths by the name that `--engine` takes."""
+
+OnStep = Callable[[str, int, int], None]
+"""Progress of loading: phase, steps done, steps in all."""
+
+
+class Engine(Protocol):
+    """A way to compute batches of one signature; made by `build_engine`, then prepared, then run.
+
+    Prepared means: `prepare` has been called with samples; from then on `run` traces and compiles nothing.
+    `run` may be called from several threads.
+    """
+
+    name: str
+    inputs: tuple[TensorDescription, ...]
+    outputs: tuple[TensorDescription, ...]
+    bounds: tuple[BoundDescription, ...]
+    report: dict[str, Any]
+    report_text: str
+
+    def per_example(self, example: Example) -> Outputs:
+        """Returns the answer of the unbatched function; raises what it raises."""
+        ...
+
+    def prepare(self, samples: Sequence[Example], on_step: OnStep) -> None:
+        """Chooses buckets that suit the samples' sizes, and traces and compiles a program for each."""
+        ...
+
+    def buckets(self) -> Sequence[BucketTime]:
+        """Returns the rows and lengths that are warm, smallest first, with measured seconds (0.0 before)."""
+        ...
+
+    def set_times(self, times: Sequence[BucketTime]) -> None:
+        """Takes the seconds that warm-up measured."""
+        ...
+
+    def measure(self, example: Example) -> Lengths:
+        """Returns the sizes of one example that `bounds` bound; strings by bytes."""
+        ...
+
+    def run(self, rows: Sequence[Example], bucket: Bucket) -> BatchResult:
+        """Computes a batch of 1 to `bucket.rows` rows. `rows[i]` of the result belongs to `rows[i]` here."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of programs; the memory of compiled ones comes back when the process ends."""
+        ...
+
+
+def build_engine(name: str, spec: ModelSpec, settings: EngineSettings) -> Engine:
+    """Traces (and, for `static`, vectorizes) the model's function for the engine of that name.
+
+    Raises ModelLoadError where the name is unknown, or the function can't be traced or vectorized.
+    """
+    if name not in ENGINES:
+        raise ModelLoadError(f"there is no engine '{name}'; choose one of {', '.join(ENGINES)}")
+    module, _, attribute = ENGINES[name].partition(":")
+    engine: Engine = getattr(importlib.import_module(module), attribute)(spec, settings)
+    return engine

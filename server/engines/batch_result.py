@@ -33,7 +33,8 @@ class BatchStats:
     and running rows alone. `rows_padded`: rows added to fill the bucket. `padding_ratio`: share of the
     elements sent to the program that are padding, 0.0 to 1.0. `isolated`: rows that were run alone.
     `compiles`: traces and compiles since the model was ready (all batches together); stays 0.
-    `program`: which program ran ("plain", "xla", "loop", "alone").
+    `program`: which program ran ("plain", "xla", "loop", "alone"). `cold`: no bucket held the batch, so the
+    plain program ran at a size that was not warmed.
     """
 
     compute_s: float = 0.0
@@ -44,6 +45,7 @@ class BatchStats:
     isolated: int = 0
     compiles: int = 0
     program: str = ""
+    cold: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 from server.engines.batch_result import BatchResult, Example
 from server.model_description import Bucket, ModelDescription
-from server.process.messages import EngineSettings, ModelSource, Progress
+from server.engines.settings import EngineSettings
+from server.process.messages import ModelSource, Progress
 
 OnProgress = Callable[[Progress], None]
 

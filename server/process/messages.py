@@ -17,46 +17,105 @@ arena per direction, and a message says where (`wire.py`).
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TypeAlias
 
 import msgspec
 
+from server.engines.batch_result import BatchStats
+from server.engines.settings import EngineSettings
 from server.model_description import Bucket, ModelDescription
 
 
 class ModelSource(msgspec.Struct, frozen=True):
-    """Where a model comes from: a file path or dotted module name, and which of its models (None: the first)."""
+    """A file path or dotted module name, and which of its models is meant (None: the first)."""
 
     location: str
     model: str | None = None
 
 
-class EngineSettings(msgspec.Struct, frozen=True):
-    """How an engine process computes.
-
-    engine: a name from `server.engines.ENGINES`. device: "auto" (the first GPU that TensorFlow sees, else the
-    CPU), "cpu", or "gpu:N". xla: "auto" (per bucket, whichever measured faster), "off", or "only".
-    intra_op_threads, inter_op_threads: TensorFlow's thread pools; None leaves them to TensorFlow.
-    compile_budget_s: seconds of compiling per signature after which remaining buckets stay plain TensorFlow.
-    compile_cache: whether XLA's compiled programs are kept on disk between starts.
-    max_batch_size: overrides the model's own, rows. seed: of the generated samples.
-    """
-
-    engine: str = "static"
-    device: str = "auto"
-    xla: Literal["auto", "off", "only"] = "auto"
-    intra_op_threads: int | None = None
-    inter_op_threads: int | None = None
-    compile_budget_s: float = 30.0
-    compile_cache: bool = True
-    max_batch_size: int | None = None
-    seed: int = 0
-
-
 class Progress(msgspec.Struct, frozen=True, tag="progress"):
-    """How far loading is: `done` of `total` steps of a phase ("import", "load", "vectorize", "certify", "warm")."""
+    """How far loading is: `done` of `total` steps of a phase.
+
+    Phases, in order: "import" (TensorFlow), "load" (the file), "vectorize", "compile", "certify", "warm".
+    """
 
     phase: str
     done: int = 0
     total: int = 0
     detail: str = ""
+
+
+class Load(msgspec.Struct, frozen=True, tag="load"):
+    """The parent's first message: what to load and how."""
+
+    source: ModelSource
+    settings: EngineSettings
+
+
+class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
+    """The file ran; the names of all models that it registers, in order."""
+
+    models: tuple[str, ...]
+
+
+class Ready(msgspec.Struct, frozen=True, tag="ready"):
+    """The model is certified and warm."""
+
+    description: ModelDescription
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """Loading ended; `kind` is the name of a class in `server.errors`."""
+
+    kind: str
+    message: str
+
+
+class Column(msgspec.Struct, frozen=True, array_like=True):
+    """Where one input or output of all rows lies in an arena.
+
+    The arrays of the rows follow each other without gaps, from byte `offset` on, `size` bytes in all.
+    `shapes` has one shape a row, or a single one where all rows agree. Strings: a uint32 length for each
+    element of all rows, then their bytes.
+    """
+
+    dtype: str
+    offset: int
+    size: int
+    shapes: list[list[int]]
+
+
+class Tensors(msgspec.Struct, frozen=True, array_like=True):
+    """A batch in an arena: `rows` rows, and for each input or output its column."""
+
+    rows: int
+    columns: list[Column]
+
+
+class Run(msgspec.Struct, frozen=True, tag="run"):
+    """One batch to compute; answered by `Done` or `RunFailed` with the same id."""
+
+    id: int
+    signature: str
+    bucket: Bucket
+    tensors: Tensors
+
+
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    """The batch is computed: the answers, in order, of rows that have one; messages of the others, by row."""
+
+    id: int
+    tensors: Tensors
+    errors: dict[int, str]
+    stats: BatchStats
+
+
+class RunFailed(msgspec.Struct, frozen=True, tag="run_failed"):
+    """The whole batch could not be computed, though the engine lives (a fault of batchd, not of a row)."""
+
+    id: int
+    message: str
+
+
+ToChild: TypeAlias = Load | Run
+FromChild: TypeAlias = Progress | Loaded | Ready | Failed | Done | RunFailed

@@ -1,0 +1,172 @@
+"""Certification: before a model serves, every bucket's batched answers must equal the per-example ones.
+
+Values agree within a tolerance relative to the output's own scale over all samples (1e-5 for float32, 1e-9
+for float64, 1e-2 for half precision, or the model's `rtol`); integers, booleans and strings agree exactly,
+but for near ties: where a change of the floating-point inputs by one part in a million makes the function
+itself give another answer, both are right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from server.engines import Engine, OnStep
+from server.engines.batch_result import Array, BatchResult, Example, Outputs, RowError
+from server.engines.measure import fits
+from server.engines.samples import Sample
+from server.errors import CertificationError
+from server.model_description import Bucket
+from server.registry import ModelSpec
+
+_TOLERANCE = {"float16": 1e-2, "float32": 1e-5, "float64": 1e-9}
+_NUDGE = 1e-6
+_NUDGES = 8
+
+
+def certify(spec: ModelSpec, engine: Engine, samples: Sequence[Sample], on_step: OnStep) -> None:
+    """Runs every bucket, full and partly filled, on the samples that fit it, and compares every row.
+
+    Raises CertificationError, showing the input, the expected and the batched answer, and the bucket.
+    """
+    scales = _scales(engine, samples)
+    measured = [engine.measure(sample.example) for sample in samples]
+    times = engine.buckets()
+    for step, timed in enumerate(times):
+        bucket = timed.bucket
+        fitting = [s for s, lengths in zip(samples, measured, strict=True) if fits(lengths, bucket)]
+        if not any(sample.usable for sample in fitting):
+            raise CertificationError(
+                f"model '{spec.name}': no sample fits the bucket {describe_bucket(bucket)}; give more samples="
+            )
+        for offset, rows in _fillings(bucket.rows, len(fitting)):
+            batch = [fitting[(offset + row) % len(fitting)] for row in range(rows)]
+            _check_batch(spec, engine, batch, bucket, scales)
+        on_step("certify", step + 1, len(times))
+
+
+def describe_bucket(bucket: Bucket) -> str:
+    """Returns "8 rows of lengths 16, 64"."""
+    lengths = f" of lengths {', '.join(map(str, bucket.lengths))}" if bucket.lengths else ""
+    return f"{bucket.rows} row{'s' if bucket.rows > 1 else ''}{lengths}"
+
+
+def _fillings(rows: int, samples: int) -> list[tuple[int, int]]:
+    """Returns (first sample, rows) of the batches to check: enough full ones to see each sample, one partial.
+
+    At most four full ones: small buckets would otherwise repeat what larger ones show.
+    """
+    full = [(offset, rows) for offset in range(0, samples, rows)][:4]
+    return full if rows == 1 else [*full, (1, rows // 2 + 1)]
+
+
+def _check_batch(
+    spec: ModelSpec, engine: Engine, batch: Sequence[Sample], bucket: Bucket, scales: Sequence[float]
+) -> None:
+    result = engine.run([sample.example for sample in batch], bucket)
+    refused = sum(not sample.usable for sample in batch)
+    if result.stats.program == "alone" and engine.name == "static" and refused < len(batch):
+        raise CertificationError(
+            f"model '{spec.name}': the batched program for {describe_bucket(bucket)} fails as a whole; serve it "
+            "unbatched with engine='per_request' and report this"
+        )
+    for sample, got in zip(batch, result.rows, strict=True):
+        difference = _difference(spec, engine, sample, got, scales)
+        if difference:
+            raise CertificationError(
+                f"model '{spec.name}' is not certified: batched differs from per-example in a batch of "
+                f"{len(batch)} in the bucket {describe_bucket(bucket)} ({_program(result)}): {difference}\n"
+                f"  input:       {_show_example(engine, sample.example)}\n"
+                f"  per example: {_show(sample.expected)}\n"
+                f"  batched:     {_show(got)}\n"
+                "Give rtol= if the difference is acceptable; engine='per_request' serves it unbatched."
+            )
+
+
+def _difference(
+    spec: ModelSpec, engine: Engine, sample: Sample, got: Outputs | RowError, scales: Sequence[float]
+) -> str:
+    expected = sample.expected
+    if isinstance(expected, RowError) or isinstance(got, RowError):
+        return "" if type(expected) is type(got) else "one is an error, the other a value"
+    for index, tensor in enumerate(engine.outputs):
+        problem = _array_difference(
+            expected[index], got[index], spec.rtol or _TOLERANCE.get(tensor.dtype, 0.0), scales[index]
+        )
+        if problem and not (problem == _UNEQUAL and _is_near_tie(engine, sample.example, index, got[index])):
+            return f"output '{tensor.name}' {problem}"
+    return ""
+
+
+_UNEQUAL = "has other values"
+
+
+def _array_difference(expected: Array, got: Array, tolerance: float, scale: float) -> str:
+    if expected.shape != got.shape:
+        return f"has shape {list(got.shape)} instead of {list(expected.shape)}"
+    if expected.dtype != got.dtype:
+        return f"has dtype {got.dtype} instead of {expected.dtype}"
+    if expected.dtype.kind != "f":
+        return "" if np.array_equal(expected, got) else _UNEQUAL
+    close = np.isclose(got, expected, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
+    if close.all():
+        return ""
+    with np.errstate(invalid="ignore"):
+        worst = np.nanmax(np.abs(np.where(close, 0, got.astype("float64") - expected.astype("float64"))))
+    return f"differs by up to {worst:.3g} where {tolerance * scale:.3g} is allowed"
+
+
+def _is_near_tie(engine: Engine, example: Example, index: int, got: Array) -> bool:
+    """Whether the function itself, its float inputs nudged by one part in a million, gives `got`."""
+    if not any(array.dtype.kind == "f" for array in example):
+        return False
+    rng = np.random.default_rng(0)
+    for _ in range(_NUDGES):
+        nudged = tuple(
+            (array * (1 + _NUDGE * rng.uniform(-1, 1, array.shape))).astype(array.dtype)
+            if array.dtype.kind == "f"
+            else array
+            for array in example
+        )
+        try:
+            if np.array_equal(engine.per_example(nudged)[index], got):
+                return True
+        except Exception:
+            return False
+    return False
+
+
+def _scales(engine: Engine, samples: Sequence[Sample]) -> list[float]:
+    """Returns, for each output, the largest finite magnitude that the samples' answers have."""
+    scales = [0.0] * len(engine.outputs)
+    for sample in samples:
+        if isinstance(sample.expected, RowError):
+            continue
+        for index, array in enumerate(sample.expected):
+            if array.dtype.kind == "f":
+                finite = np.abs(array[np.isfinite(array)])
+                scales[index] = max(scales[index], float(finite.max(initial=0.0)))
+    return scales
+
+
+def _program(result: BatchResult) -> str:
+    names = {"xla": "compiled by XLA", "plain": "plain TensorFlow"}
+    return names.get(result.stats.program, result.stats.program)
+
+
+def _show_example(engine: Engine, example: Example) -> str:
+    return ", ".join(f"{t.name}={_text(array)}" for t, array in zip(engine.inputs, example, strict=True))
+
+
+def _show(answer: Outputs | RowError) -> str:
+    if isinstance(answer, RowError):
+        return f"error: {answer.message}"
+    return ", ".join(_text(array) for array in answer)
+
+
+def _text(array: Any) -> str:
+    return np.array2string(np.asarray(array), threshold=20, max_line_width=10_000, separator=", ").replace(
+        "\n", ""
+    )

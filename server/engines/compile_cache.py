@@ -1,0 +1,54 @@
+"""XLA's persistent compile cache: where it is kept, and the flags that switch it on. No TensorFlow.
+
+The flags are read when TensorFlow is imported, so the engine process sets them first. An entry holds machine
+code: the directory is keyed by TensorFlow's version and the CPU's features. Each model has a directory of its
+own, because a new file in it is the only sign of a compile that TensorFlow gives (`compile_watch.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import platform
+from collections.abc import MutableMapping
+from pathlib import Path
+
+
+def cache_directory(location: str, model: str | None) -> Path:
+    """Returns the directory of compiled programs of one model: `$XDG_CACHE_HOME/batchd/xla/...`."""
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    place = Path(location).resolve() if location.endswith(".py") else location
+    key = hashlib.sha256(f"{place}\n{model or ''}".encode()).hexdigest()[:12]
+    return root / "batchd" / "xla" / f"{_tensorflow_version()}-{_cpu_key()}" / f"{Path(location).stem}-{key}"
+
+
+def enable_cache(directory: Path, environment: MutableMapping[str, str]) -> bool:
+    """Adds XLA's flags to `environment` and makes the directory; False where it can't be written."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    if not os.access(directory, os.W_OK) or any(character.isspace() for character in str(directory)):
+        return False  # TF_XLA_FLAGS is split at white space
+    flags = f"--tf_xla_persistent_cache_directory={directory} --tf_xla_persistent_cache_read_only=false"
+    environment["TF_XLA_FLAGS"] = f"{environment.get('TF_XLA_FLAGS', '')} {flags}".strip()
+    return True
+
+
+def _tensorflow_version() -> str:
+    for distribution in ("tensorflow", "tensorflow-cpu", "tf-nightly"):
+        try:
+            return f"tf{importlib.metadata.version(distribution)}"
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return "tf"
+
+
+def _cpu_key() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    features = sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))})
+    return hashlib.sha256("\n".join([platform.machine(), *features]).encode()).hexdigest()[:12]
