@@ -22,6 +22,7 @@ from typing import Protocol
 from server.core.records import Batch, LaneSettings, Reason, Refusal, Request, RunBatch, WaitUntil
 from server.core.scheduler import Scheduler
 from server.engines.batch_result import BatchResult, Example, Outputs, RowError
+from server.engines.measure import Measure
 from server.errors import (
     BatchdError,
     DeadlineExceeded,
@@ -104,21 +105,13 @@ class _Lane:
         self.runner = runner
         self.metrics = metrics
         self.compiles = 0
-        positions = {tensor.name: index for index, tensor in enumerate(signature.inputs)}
-        self._bounds = [(positions[bound.input], bound.axis) for bound in signature.bounds]
+        self.measure = Measure(signature.inputs, signature.bounds)
         self._texts = [index for index, tensor in enumerate(signature.inputs) if tensor.dtype == "string"]
-
-    def measure(self, example: Example) -> tuple[int, ...]:
-        """The sizes that a bucket's lengths bound."""
-        return tuple(
-            max(map(len, example[index].flat), default=0) if axis is None else example[index].shape[axis]
-            for index, axis in self._bounds
-        )
 
     def bytes_of(self, example: Example) -> int:
         """What the example occupies while it waits."""
         texts = sum(sum(map(len, example[index].flat)) for index in self._texts)
-        return texts + sum(array.nbytes for array in example)
+        return texts + sum([array.nbytes for array in example])
 
 
 class Dispatcher:

@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 from server.dispatcher import BatchRunner, Dispatcher
+from server.engines.settings import EngineSettings
 from server.errors import EngineDied, ModelLoadError, ModelUnavailable, UnknownModel
 from server.loading_progress import LoadingProgress
 from server.metrics import Metrics
 from server.model_description import ModelDescription
-from server.process.messages import EngineSettings, ModelSource, Progress
+from server.process.messages import ModelSource, Progress
 
 _log = logging.getLogger("batchd.supervisor")
 

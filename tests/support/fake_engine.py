@@ -1,4 +1,4 @@
-"""An engine process in memory: the same seam; answers by a numpy function, can be slow, refuse a row, or die."""
+"""An engine process in memory: the same seam; answers by numpy, can be slow, refuse a row, or die."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from server.engines.batch_result import Array, BatchResult, BatchStats, Example, Outputs, RowError
+from server.engines.settings import EngineSettings
 from server.errors import EngineDied
 from server.model_description import (
     BoundDescription,
@@ -17,7 +18,7 @@ from server.model_description import (
     SignatureDescription,
     TensorDescription,
 )
-from server.process.messages import EngineSettings, ModelSource, Progress
+from server.process.messages import ModelSource, Progress
 
 Compute = Callable[..., Array | Outputs]
 
