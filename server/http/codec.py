@@ -72,7 +72,8 @@ class TensorReader:
         """Returns the array. Raises InvalidInput."""
         try:
             value = self._decoder.decode(text)
-            array = _text_array(value) if self._dtype.kind == "O" else np.array(value, dtype=self._dtype)
+            with np.errstate(over="ignore"):
+                array = _text_array(value) if self._dtype.kind == "O" else np.array(value, dtype=self._dtype)
         except (msgspec.DecodeError, ValueError, OverflowError):
             return self._read_each_element(text)
         shape = array.shape

@@ -15,8 +15,8 @@ _REQUEST = {
         "inputs": {
             "type": "object",
             "additionalProperties": True,
-            "description": "One example, by input name: nested lists, a number, a boolean or a string. Bytes that "
-            'aren\'t UTF-8 go as {"b64": "..."}; "NaN", "Infinity" and "-Infinity" as strings.',
+            "description": "One example, by input name: nested lists, a number, a boolean or a string. Bytes "
+            'that aren\'t UTF-8 go as {"b64": "..."}; "NaN", "Infinity" and "-Infinity" as strings.',
         },
         "model": {
             "type": "string",
