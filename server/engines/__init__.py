@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 from server.engines.batch_result import BatchResult, Example, Outputs
 from server.engines.measure import Lengths
+from server.engines.settings import EngineSettings
 from server.errors import ModelLoadError
 from server.model_description import BoundDescription, Bucket, BucketTime, TensorDescription
-from server.engines.settings import EngineSettings
 from server.registry import ModelSpec
 
 ENGINES = {

@@ -81,10 +81,10 @@ class Assembly:
             shape[axis] = limits[position]
         whole = np.empty((size, *shape), dtype)
         if ragged:
-            whole[:] = b"" if dtype == object else 0
+            whole[:] = b"" if dtype.kind == "O" else 0
             for row, array in enumerate(arrays):
-                whole[(row, *map(slice, array.shape))] = array
-        elif dtype == object and not shape:
+                whole[row][tuple(map(slice, array.shape))] = array
+        elif dtype.kind == "O" and not shape:
             whole[: len(arrays)] = [array.item() for array in arrays]
         else:
             np.stack(arrays, out=whole[: len(arrays)])
@@ -103,7 +103,7 @@ def _cut(
     for axis, sizes in ragged:
         for row, size in enumerate(np.asarray(sizes)[:rows].tolist()):
             cuts[row][axis] = slice(size)
-    return [output[(row, *cuts[row])] for row in range(rows)]
+    return [output[row][tuple(cuts[row])] for row in range(rows)]
 
 
 def _by_tensor(dims: Sequence[Dim], tensors: int) -> list[list[tuple[int, int]]]:

@@ -34,7 +34,7 @@ class BatchStats:
     elements sent to the program that are padding, 0.0 to 1.0. `isolated`: rows that were run alone.
     `compiles`: traces and compiles since the model was ready (all batches together); stays 0.
     `program`: which program ran ("plain", "xla", "loop", "alone"). `cold`: no bucket held the batch, so the
-    plain program ran at a size that was not warmed.
+    plain program ran at a size that was not warmed. `failure`: why the batch's program raised as a whole.
     """
 
     compute_s: float = 0.0
@@ -46,6 +46,7 @@ class BatchStats:
     compiles: int = 0
     program: str = ""
     cold: bool = False
+    failure: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,8 @@ def length_levels(measured: Sequence[Lengths]) -> list[Lengths]:
     """Returns up to three levels of lengths for samples of these sizes, ascending.
 
     The highest holds the longest sample, rounded up to a power of two; the lowest a tenth of the samples; one
-    between lies at their geometric mean. Without bounds there is the one level `()`.
+    between lies at their geometric mean. A level that holds no sample at all is left out: it couldn't be
+    certified. Without bounds there is the one level `()`.
     """
     if not measured or not measured[0]:
         return [()]
@@ -39,12 +40,16 @@ def length_levels(measured: Sequence[Lengths]) -> list[Lengths]:
         tuple(ladder[max(0, len(ladder) - count + position)] for ladder in ladders)
         for position in range(count)
     }
-    return sorted(levels)
+    return sorted(level for level in levels if any(_within(sizes, level) for sizes in measured))
 
 
 def make_buckets(max_batch_size: int, levels: Sequence[Lengths]) -> list[Bucket]:
     """Returns a bucket for every step of the row ladder and every level, ascending."""
     return [Bucket(rows, tuple(level)) for rows in row_ladder(max_batch_size) for level in levels]
+
+
+def _within(sizes: Lengths, level: Lengths) -> bool:
+    return all(size <= limit for size, limit in zip(sizes, level, strict=True))
 
 
 def _bound_ladder(sizes: Sequence[int]) -> list[int]:

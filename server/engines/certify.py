@@ -39,7 +39,7 @@ def certify(spec: ModelSpec, engine: Engine, samples: Sequence[Sample], on_step:
         fitting = [s for s, lengths in zip(samples, measured, strict=True) if fits(lengths, bucket)]
         if not any(sample.usable for sample in fitting):
             raise CertificationError(
-                f"model '{spec.name}': no sample fits the bucket {describe_bucket(bucket)}; give more samples="
+                f"model '{spec.name}': no sample fits {describe_bucket(bucket)}; give more samples="
             )
         for offset, rows in _fillings(bucket.rows, len(fitting)):
             batch = [fitting[(offset + row) % len(fitting)] for row in range(rows)]
@@ -67,10 +67,10 @@ def _check_batch(
 ) -> None:
     result = engine.run([sample.example for sample in batch], bucket)
     refused = sum(not sample.usable for sample in batch)
-    if result.stats.program == "alone" and engine.name == "static" and refused < len(batch):
+    if result.stats.failure and not refused:
         raise CertificationError(
-            f"model '{spec.name}': the batched program for {describe_bucket(bucket)} fails as a whole; serve it "
-            "unbatched with engine='per_request' and report this"
+            f"model '{spec.name}': the batched program for {describe_bucket(bucket)} raises where the "
+            f"function itself doesn't: {result.stats.failure}; engine='per_request' serves it unbatched"
         )
     for sample, got in zip(batch, result.rows, strict=True):
         difference = _difference(spec, engine, sample, got, scales)

@@ -1,7 +1,7 @@
 """Counts what must not happen while serving: traces and XLA compiles.
 
-Every trace builds a `tf.Graph`, so the class's constructor counts them. XLA has no such place to look: with the
-persistent cache on, a compile leaves a new file, which changes the time stamp of the model's directory.
+Every trace builds a `tf.Graph`, so the class's constructor counts them. XLA has no such place to look: with
+the persistent cache on, a compile leaves a new file, which changes the time stamp of the model's directory.
 """
 
 from __future__ import annotations

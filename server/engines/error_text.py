@@ -40,7 +40,7 @@ def tracing_message(error: BaseException) -> str:
 
 
 def _assertion(text: str) -> str:
-    """Joins the bracketed parts of an assertion; a message of the user's own replaces the generic condition."""
+    """Joins the bracketed parts of an assertion; a message of the user's own replaces the condition."""
     parts = text.removeprefix("[").removesuffix("]").split("] [")
     generic = next((i for i, part in enumerate(parts) if part.startswith("Condition ")), None)
     if generic:

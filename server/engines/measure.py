@@ -1,4 +1,4 @@
-"""Sizes of examples, and the buckets that hold them. No TensorFlow: the HTTP process measures requests too."""
+"""Sizes of examples, and the buckets that hold them. No TensorFlow: the HTTP process measures too."""
 
 from __future__ import annotations
 

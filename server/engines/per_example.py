@@ -54,10 +54,10 @@ def flat_call(concrete: Any) -> Callable[[Sequence[Any]], Sequence[Any]]:
     `call_flat` of TF 2.21's AtomicFunction skips argument binding and repacking; it isn't public API, so the
     ordinary call stands in where it is missing.
     """
-    atomic = getattr(concrete, "inference_fn", None)
-    if not hasattr(atomic, "call_flat"):
+    call = getattr(getattr(concrete, "inference_fn", None), "call_flat", None)
+    if call is None:
         return lambda tensors: tf.nest.flatten(concrete(*tensors))
-    call, captured = atomic.call_flat, list(concrete.captured_inputs)
+    captured = list(concrete.captured_inputs)
     return lambda tensors: _as_list(call(*tensors, *captured))
 
 
@@ -108,6 +108,7 @@ def _describe_output(model: str, name: str, value: Any) -> TensorDescription:
         )
     if value.shape.rank is None:
         raise ModelLoadError(
-            f"model '{model}' returns '{name}' with an unknown number of dimensions; fix it with tf.ensure_shape"
+            f"model '{model}' returns '{name}' with an unknown number of dimensions; "
+            "fix it with tf.ensure_shape"
         )
     return TensorDescription(name, dtype, list(value.shape))

@@ -55,8 +55,7 @@ def draw_samples(spec: ModelSpec, engine: Engine, seed: int) -> list[Sample]:
 def fill_batch(examples: Sequence[Example], measured: Sequence[Lengths], bucket: Bucket) -> list[Example]:
     """Returns `bucket.rows` examples that fit the bucket, the largest first, repeated as needed.
 
-    Where none fits (all samples are longer than a lower level), the smallest stand in, cut nowhere: callers
-    get them only for buckets that `length_levels` made from the same samples, which hold at least one.
+    The bucket is one that `length_levels` made for these examples, so that at least one fits.
     """
     sized = sorted(zip(measured, range(len(examples)), strict=True), reverse=True)
     fitting = [examples[index] for lengths, index in sized if fits(lengths, bucket)]
@@ -87,7 +86,8 @@ def as_example(spec: ModelSpec, value: Any, where: str) -> Example:
     if isinstance(value, dict):
         if set(value) != set(names):
             raise CertificationError(
-                f"model '{spec.name}', {where}: expected inputs {', '.join(names)}, got {', '.join(map(str, value))}"
+                f"model '{spec.name}', {where}: expected inputs {', '.join(names)}, "
+                f"got {', '.join(map(str, value))}"
             )
         values = [value[name] for name in names]
     elif isinstance(value, tuple) and len(value) == len(names):
@@ -122,14 +122,13 @@ def _as_input(spec: ModelSpec, tensor: TensorDescription, value: Any, where: str
 
 def _generate(tensors: Sequence[TensorDescription], rng: np.random.Generator) -> Example:
     """Returns one generated example; half the time all variable dimensions agree, as parallel lists do."""
-    common = int(rng.integers(1, _LONGEST_GENERATED + 1)) if rng.random() < 0.5 else None
+    common = _size(rng) if rng.random() < 0.5 else None
     return tuple(_generate_input(tensor, rng, common) for tensor in tensors)
 
 
 def _generate_input(tensor: TensorDescription, rng: np.random.Generator, common: int | None) -> Array:
     shape = [
-        size if size is not None else common or int(rng.integers(1, _LONGEST_GENERATED + 1))
-        for size in tensor.shape
+        size if size is not None else common if common is not None else _size(rng) for size in tensor.shape
     ]
     if tensor.dtype == "string":
         words = [_word(rng) for _ in range(int(np.prod(shape)))]
@@ -139,6 +138,11 @@ def _generate_input(tensor: TensorDescription, rng: np.random.Generator, common:
     if tensor.dtype.startswith("float"):
         return np.asarray(rng.standard_normal(shape), tensor.dtype)
     return np.asarray(rng.integers(0, 4, shape), tensor.dtype)
+
+
+def _size(rng: np.random.Generator) -> int:
+    """Returns 0 once in sixteen times, else 1 to 12."""
+    return int(rng.integers(1, _LONGEST_GENERATED + 1)) if rng.random() < 15 / 16 else 0
 
 
 def _word(rng: np.random.Generator) -> str:

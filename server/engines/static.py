@@ -24,7 +24,7 @@ from server.engines.measure import Lengths, Measure, fits
 from server.engines.per_example import PerExample
 from server.engines.samples import fill_batch
 from server.engines.settings import EngineSettings
-from server.errors import ModelLoadError
+from server.errors import CertificationError, ModelLoadError
 from server.model_description import BoundDescription, Bucket, BucketTime
 from server.registry import ModelSpec
 from vectorizer import VectorizationError, vectorize
@@ -64,6 +64,7 @@ class StaticEngine:
     name = "static"
 
     def __init__(self, spec: ModelSpec, settings: EngineSettings) -> None:
+        self._name = spec.name
         self._settings = settings
         self._max_batch_size = settings.max_batch_size or spec.max_batch_size
         self._vectorized = _vectorize(spec)
@@ -133,12 +134,13 @@ class StaticEngine:
         batch = self._pad(rows, bucket) if xla else self._assembly.stack(rows, len(rows), None)
         assembled_at = time.perf_counter()
         answers: list[Outputs] | None
+        failure = ""
         try:
             outputs, lengths, ok = _call(xla or self._plain, batch)
             computed_at = time.perf_counter()
             answers = self._assembly.split(outputs, lengths, len(rows))
-        except Exception:
-            computed_at, answers, ok = time.perf_counter(), None, []
+        except Exception as error:
+            computed_at, answers, ok, failure = time.perf_counter(), None, [], row_message(error)
         merged, alone = answer_alone(self._per_example, rows, answers, ok[: len(rows)])
         return BatchResult(
             merged,
@@ -151,6 +153,7 @@ class StaticEngine:
                 isolated=alone,
                 program="alone" if answers is None else "xla" if xla else "plain",
                 cold=not warm,
+                failure=failure,
             ),
         )
 
@@ -185,7 +188,13 @@ class StaticEngine:
                 choice.note = row_message(error).splitlines()[0][:300]
                 budget.failures.append(choice.note)
             budget.left_s -= time.perf_counter() - started_at
-        choice.plain_s = _fastest(self._plain, exact)
+        try:
+            choice.plain_s = _fastest(self._plain, exact)
+        except Exception as error:
+            raise CertificationError(
+                f"model '{self._name}': the batched program raises where the function itself doesn't: "
+                f"{row_message(error)}; engine='per_request' serves it unbatched"
+            ) from error
         if xla is not None:
             choice.xla_s = _fastest(xla, padded)
             if self._settings.xla == "only" or choice.xla_s <= choice.plain_s:

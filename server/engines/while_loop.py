@@ -18,6 +18,7 @@ from server.engines import OnStep
 from server.engines.assembly import Assembly
 from server.engines.batch_result import BatchResult, BatchStats, Example, Outputs, as_array
 from server.engines.buckets import make_buckets
+from server.engines.error_text import row_message
 from server.engines.isolation import answer_alone
 from server.engines.measure import Lengths
 from server.engines.per_example import PerExample, flat_call
@@ -67,6 +68,7 @@ class WhileLoopEngine:
         batch = self._assembly.stack(rows, len(rows), None)
         assembled_at = time.perf_counter()
         answers: list[Outputs] | None
+        failure = ""
         try:
             flat = self._call(
                 [tf.constant(array, dtype) for array, dtype in zip(batch.inputs, self._dtypes, strict=True)]
@@ -75,9 +77,8 @@ class WhileLoopEngine:
             columns = [tensor.numpy() for tensor in flat]
             computed_at = time.perf_counter()
             answers = _split(columns, self.outputs, len(rows))
-        except tf.errors.OpError:
-            computed_at = time.perf_counter()
-            answers = None
+        except tf.errors.OpError as error:
+            computed_at, answers, failure = time.perf_counter(), None, row_message(error)
         merged, alone = answer_alone(self._per_example, rows, answers, [True] * len(rows))
         return BatchResult(
             merged,
@@ -88,6 +89,7 @@ class WhileLoopEngine:
                 padding_ratio=batch.padding_ratio,
                 isolated=alone,
                 program="loop" if answers is not None else "alone",
+                failure=failure,
             ),
         )
 
@@ -96,7 +98,7 @@ class WhileLoopEngine:
 
 
 def _trace_loop(per_example: PerExample, input_dims: Sequence[tuple[int, int]]) -> Any:
-    """Traces the loop: `[B, ...]` inputs and int32 `[B]` lengths in; for each output its elements and shapes."""
+    """Traces the loop: `[B, ...]` inputs and int32 `[B]` lengths in; elements and shapes of outputs out."""
     outputs = per_example.outputs
     signature = [tf.TensorSpec([None, *tensor.shape], tensor.dtype) for tensor in per_example.inputs]
     signature += [tf.TensorSpec([None], tf.int32) for _ in input_dims]

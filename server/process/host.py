@@ -1,39 +1,241 @@
-"""The parent's side of an engine process: one child for one model version."""
+"""The parent's side of an engine process: one child for one model version. No TensorFlow.
+
+The child inherits three descriptors: its end of a socket pair for messages, and the two arenas that batches
+cross in. End of file on the socket is how either side learns, at once, that the other is gone.
+
+A file may register several models, and the parent never loads files. So the child that is started for a file
+reports every name that it found (`models_found`, early in `start`) and serves one; the parent starts another
+`EngineProcess` for each of the others, `ModelSource(location, name)`. That costs a second run of the file, in
+the process that needs it anyway, and no process only for listing.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from server.engines.batch_result import BatchResult, Example
-from server.model_description import Bucket, ModelDescription
+import msgspec
+
+from server import errors
+from server.engines.batch_result import BatchResult, Example, Outputs, RowError
 from server.engines.settings import EngineSettings
-from server.process.messages import ModelSource, Progress
+from server.model_description import Bucket, ModelDescription
+from server.process.framing import Unframer, frame
+from server.process.messages import (
+    Done,
+    Failed,
+    FromChild,
+    Load,
+    Loaded,
+    ModelSource,
+    Progress,
+    Ready,
+    Run,
+    RunFailed,
+)
+from server.process.wire import Arena, read_rows, write_rows
 
 OnProgress = Callable[[Progress], None]
 
+_PACKAGE_ROOT = Path(__file__).resolve().parents[2]
+_END_S = 2.0
+_decode = msgspec.msgpack.Decoder(FromChild).decode
+
 
 class EngineProcess:
-    """One engine process; start it once, run batches one at a time, close it."""
+    """One engine process: start it once, run batches one at a time, close it. Make it inside a running loop.
 
-    exited: asyncio.Future[str]
-    """Resolves with the reason as soon as the child is gone."""
-    models_found: asyncio.Future[tuple[str, ...]]
-    """Resolves, early in `start`, with the names of all models that the file registers."""
-    pid: int | None
+    `exited` resolves with the reason as soon as the child is gone; `models_found`, early in `start`, with the
+    names of all models that the file registers. `pid` is None before `start`.
+    """
 
-    def __init__(self, source: ModelSource, settings: EngineSettings) -> None: ...
+    def __init__(self, source: ModelSource, settings: EngineSettings) -> None:
+        loop = asyncio.get_running_loop()
+        self.source, self.settings = source, settings
+        self.exited: asyncio.Future[str] = loop.create_future()
+        self.models_found: asyncio.Future[tuple[str, ...]] = loop.create_future()
+        self.pid: int | None = None
+        self.description: ModelDescription | None = None
+        self._child: subprocess.Popen[bytes] | None = None
+        self._transport: asyncio.BaseTransport | None = None
+        self._inputs, self._outputs = Arena.create(), Arena.create()
+        self._ready: asyncio.Future[ModelDescription] = loop.create_future()
+        self._running: asyncio.Future[BatchResult] | None = None
+        self._run_lock = asyncio.Lock()
+        self._run_id = 0
+        self._phase = "starting"
+        self._on_progress: OnProgress | None = None
+        self._closed = False
 
     async def start(self, on_progress: OnProgress | None = None) -> ModelDescription:
-        """Spawns the child and waits until the model is warm. Raises ModelLoadError, CertificationError."""
-        raise NotImplementedError
+        """Spawns the child and waits until the model is certified and warm.
+
+        Raises ModelLoadError or CertificationError, with the child's own sentence; ModelLoadError also where
+        the child ends without one. The child is gone then.
+        """
+        self._on_progress = on_progress
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._child = self._spawn(theirs)
+        self.pid = self._child.pid
+        loop = asyncio.get_running_loop()
+        self._transport, _ = await loop.create_unix_connection(lambda: _Connection(self), sock=ours)
+        self._send(Load(self.source, self.settings))
+        try:
+            self.description = await asyncio.shield(self._ready)
+        except BaseException:
+            await self.close()
+            raise
+        return self.description
 
     async def run(self, signature: str, rows: Sequence[Example], bucket: Bucket) -> BatchResult:
-        """Runs one batch; raises EngineDied if the child ends first."""
-        raise NotImplementedError
+        """Runs one batch; a second call waits for the first. Raises EngineDied where the child ends first."""
+        description = self.description
+        if description is None or description.signature(signature) is None:
+            raise errors.UnknownModel(f"there is no signature '{signature}' of {self.source.location} to run")
+        dtypes = [tensor.dtype for tensor in description.signature(signature).inputs]  # type: ignore[union-attr]
+        async with self._run_lock:
+            if self.exited.done() or self._closed:
+                raise self._died()
+            self._run_id += 1
+            self._running = asyncio.get_running_loop().create_future()
+            self._send(Run(self._run_id, signature, bucket, write_rows(self._inputs, rows, dtypes)))
+            # A caller that gives up must not leave the arena to the next batch while the child still reads it.
+            running = self._running
+            try:
+                return await asyncio.shield(running)
+            except asyncio.CancelledError:
+                await asyncio.wait([running])
+                raise
 
     def kill(self) -> None:
-        """Ends the child at once (SIGKILL)."""
+        """Ends the child at once (SIGKILL); `exited` resolves when it is gone."""
+        if self._child is not None and self._child.poll() is None:
+            self._child.kill()
 
     async def close(self) -> None:
-        """Ends the child and frees its shared memory; safe to call twice, and after the child's death."""
+        """Ends the child and frees what it shared; may be called twice, and after the child's death."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._transport is not None:
+            self._transport.close()
+            done, _ = await asyncio.wait([self.exited], timeout=_END_S)
+            if not done:
+                self.kill()
+                await asyncio.wait([self.exited], timeout=_END_S)
+        elif not self.exited.done():
+            self.exited.set_result("the engine process was not started")
+        self._inputs.close()
+        self._outputs.close()
+
+    def _spawn(self, theirs: socket.socket) -> subprocess.Popen[bytes]:
+        descriptors = (theirs.fileno(), self._inputs.descriptor, self._outputs.descriptor)
+        environment = dict(os.environ)
+        if _PACKAGE_ROOT.name not in ("site-packages", "dist-packages"):
+            path = environment.get("PYTHONPATH")
+            environment["PYTHONPATH"] = f"{_PACKAGE_ROOT}{os.pathsep}{path}" if path else str(_PACKAGE_ROOT)
+        # -P: the current folder is not put on the import path, where a user's own `server/` could hide ours.
+        command = [sys.executable, "-P", "-m", "server.process.child", *map(str, descriptors)]
+        return subprocess.Popen(command, pass_fds=descriptors, env=environment, stdin=subprocess.DEVNULL)
+
+    def _send(self, message: Load | Run) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(frame(message))  # type: ignore[attr-defined]
+
+    def _receive(self, message: FromChild) -> None:
+        """Acts on one message of the child."""
+        match message:
+            case Progress():
+                self._phase = message.phase
+                if self._on_progress is not None:
+                    self._on_progress(message)
+            case Loaded():
+                self.models_found.set_result(message.models)
+            case Ready():
+                self._ready.set_result(message.description)
+            case Failed():
+                kind = getattr(errors, message.kind, errors.ModelLoadError)
+                self._ready.set_exception(kind(message.message))
+            case Done():
+                self._finish(message.id, self._result(message))
+            case RunFailed():
+                self._finish(message.id, errors.BatchdError(message.message))
+
+    def _result(self, done: Done) -> BatchResult:
+        answers = iter(read_rows(self._outputs, done.tensors))
+        total = done.tensors.rows + len(done.errors)
+        rows: list[Outputs | RowError] = [
+            RowError(done.errors[row]) if row in done.errors else next(answers) for row in range(total)
+        ]
+        return BatchResult(rows, done.stats)
+
+    def _finish(self, run_id: int, result: BatchResult | Exception) -> None:
+        running = self._running
+        if running is None or running.done() or run_id != self._run_id:
+            return
+        if isinstance(result, Exception):
+            running.set_exception(result)
+        else:
+            running.set_result(result)
+
+    def _lost(self) -> None:
+        """The socket is closed: the child is gone, or about to be."""
+        if self._running is not None and not self._running.done():
+            self._running.set_exception(self._died())
+        asyncio.get_running_loop().create_task(self._reap())
+
+    async def _reap(self) -> None:
+        """Waits for the child's end, not blocking the loop, and says why it ended."""
+        assert self._child is not None
+        child = self._child
+        try:
+            status = await asyncio.to_thread(child.wait, _END_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            status = await asyncio.to_thread(child.wait)
+        reason = _reason(status)
+        if not self._ready.done():
+            self._ready.set_exception(
+                errors.ModelLoadError(
+                    f"the engine process of {self.source.location} {reason} ({self._phase})"
+                )
+            )
+        for future in (self._ready, self.models_found):
+            if not future.done():
+                future.cancel()
+        if not self.exited.done():
+            self.exited.set_result(reason)
+
+    def _died(self) -> errors.EngineDied:
+        name = self.description.name if self.description else self.source.location
+        return errors.EngineDied(f"the engine of model '{name}' ended while it held the request; try again")
+
+
+class _Connection(asyncio.Protocol):
+    """Cuts the child's bytes into messages for its owner."""
+
+    def __init__(self, owner: EngineProcess) -> None:
+        self._owner, self._unframer = owner, Unframer()
+
+    def data_received(self, data: bytes) -> None:
+        for body in self._unframer.feed(data):
+            self._owner._receive(_decode(body))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._owner._lost()
+
+
+def _reason(status: int) -> str:
+    if status >= 0:
+        return f"ended with status {status}"
+    try:
+        return f"was ended by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was ended by signal {-status}"

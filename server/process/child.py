@@ -1,0 +1,150 @@
+"""The engine process: `python -m server.process.child SOCKET INPUTS OUTPUTS` (three inherited descriptors).
+
+It sets the environment that TensorFlow reads when imported, loads one model, reports, and then answers `Run`
+messages on its main thread until the parent closes the socket. A second thread waits for nothing but that, so
+that the process ends at once with its parent, even in the middle of a batch or a compile. SIGINT and SIGTERM
+are the parent's to act on: it drains, then closes the socket.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from server.engines.batch_result import BatchResult, RowError
+from server.engines.compile_cache import cache_directory, enable_cache
+from server.errors import BatchdError
+from server.process.framing import Unframer, frame
+from server.process.messages import Done, Failed, FromChild, Load, Ready, Run, RunFailed, Tensors, ToChild
+from server.process.wire import Arena, read_rows, write_rows
+from server.process.worker import ModelWorker, as_load_error
+
+_decode = msgspec.msgpack.Decoder(ToChild).decode
+
+
+def main(arguments: list[str]) -> None:
+    """Serves the parent until it closes the socket."""
+    descriptors = [int(argument) for argument in arguments]
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    connection = socket.socket(fileno=descriptors[0])
+    threading.Thread(target=_end_with_parent, args=(connection.fileno(),), daemon=True).start()
+    inputs, outputs = Arena(descriptors[1]), Arena(descriptors[2])
+    messages = _receive(connection)
+    load = next(messages)
+    assert isinstance(load, Load)
+    worker = _load(load, connection)
+    if worker is None:
+        _flush_and_exit(1)
+    for message in messages:
+        if isinstance(message, Run):
+            connection.sendall(frame(_answer(worker, message, inputs, outputs)))
+    _flush_and_exit(0)
+
+
+def _load(load: Load, connection: socket.socket) -> ModelWorker | None:
+    """Makes the worker and reports it ready; or reports why not, and returns None."""
+
+    def send(message: FromChild) -> None:
+        connection.sendall(frame(message))
+
+    cache = _set_environment(load)
+    try:
+        worker = ModelWorker(load.source, load.settings, send, cache, importing=_quiet_stderr())
+    except BatchdError as error:
+        send(Failed(type(error).__name__, error.message))
+        return None
+    except Exception as error:
+        traceback.print_exc()
+        failure = as_load_error(error, load.source.location)
+        send(Failed(type(failure).__name__, failure.message))
+        return None
+    send(Ready(worker.description))
+    return worker
+
+
+def _set_environment(load: Load) -> Path | None:
+    """Sets what TensorFlow reads when it is imported; returns the directory of the compile cache in use."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    if load.settings.device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    if not load.settings.compile_cache:
+        return None
+    directory = cache_directory(load.source.location, load.source.model)
+    return directory if enable_cache(directory, os.environ) else None
+
+
+def _answer(worker: ModelWorker, run: Run, inputs: Arena, outputs: Arena) -> Done | RunFailed:
+    try:
+        result = worker.run(run.signature, read_rows(inputs, run.tensors), run.bucket)
+        tensors, errors = _write_result(worker, result, outputs)
+        return Done(run.id, tensors, errors, result.stats)
+    except Exception as error:
+        if not isinstance(error, BatchdError):
+            traceback.print_exc()
+        return RunFailed(run.id, f"{type(error).__name__}: {error}")
+
+
+def _write_result(worker: ModelWorker, result: BatchResult, outputs: Arena) -> tuple[Tensors, dict[int, str]]:
+    answers = [row for row in result.rows if not isinstance(row, RowError)]
+    errors = {index: row.message for index, row in enumerate(result.rows) if isinstance(row, RowError)}
+    dtypes = [tensor.dtype for tensor in worker.description.signatures[0].outputs]
+    return write_rows(outputs, answers, dtypes), errors
+
+
+def _receive(connection: socket.socket) -> Iterator[ToChild]:
+    """Yields the parent's messages until it closes the socket."""
+    unframer = Unframer()
+    while data := connection.recv(1 << 16):
+        for body in unframer.feed(data):
+            yield _decode(body)
+
+
+def _end_with_parent(descriptor: int) -> None:
+    """Waits until the other end of the socket is closed, then ends the process."""
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    poll.poll()
+    _flush_and_exit(0)
+
+
+def _flush_and_exit(status: int) -> None:
+    """Ends at once: TensorFlow's own clean-up takes long and can hang."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+@contextmanager
+def _quiet_stderr() -> Iterator[None]:
+    """Holds back what native code prints (notes on missing GPU drivers); shows it where the body raises."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            file.seek(0)
+            os.write(kept, file.read())
+            raise
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
