@@ -130,6 +130,10 @@ class Metrics:
             found = self._lanes[labels] = LaneMetrics(self, labels)
         return found
 
+    def count_unplaced(self, code: int) -> None:
+        """Counts a request that was answered before its model and signature were known."""
+        self.requests.labels("", "", "", str(code)).inc()
+
     def exposition(self) -> bytes:
         """Returns everything in the Prometheus text format."""
         return generate_latest(self.registry)

@@ -71,10 +71,9 @@ class CallerWatch:
         self._watching = self._loop.create_task(self._watch())
 
     async def _watch(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        self._left = True
-        if self._waiting_task is not None:
+        message = await self._receive()
+        if message["type"] == "http.disconnect" and self._waiting_task is not None:
+            self._left = True
             self._waiting_task.cancel()
 
 

@@ -62,7 +62,6 @@ class PredictEndpoint:
         self._supervisor = supervisor
         self._dispatcher = dispatcher
         self._metrics = metrics
-        self._unknown = metrics.lane("", "", "")
         self._body_limit_bytes = body_limit_bytes
         self._request_timeout_s = request_timeout_s
         self._decoder = msgspec.json.Decoder(Envelope)
@@ -79,14 +78,14 @@ class PredictEndpoint:
         except CallerLeft:
             return
         except BatchdError as error:
-            self._unknown.requests(error.status).inc()
+            self._metrics.count_unplaced(error.status)
             await _reply_error(send, error)
             return
         await self._answer(body, scope["path"][len(PATH) + 1 :], receive, send)
 
     async def _answer(self, body: bytes, name_in_path: str, receive: Receive, send: Send) -> None:
         arrived_at = time.monotonic()
-        counted = self._unknown
+        counted: LaneMetrics | None = None
         try:
             envelope = self._read_envelope(body)
             lane = self._find_lane(name_in_path, envelope)
@@ -147,7 +146,10 @@ class PredictEndpoint:
         answer = {"model": lane.model.name, "signature": lane.signature.name, "outputs": outputs}
         return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
 
-    def _count(self, metrics: LaneMetrics, status: int, arrived_at: float) -> None:
+    def _count(self, metrics: LaneMetrics | None, status: int, arrived_at: float) -> None:
+        if metrics is None:
+            self._metrics.count_unplaced(status)
+            return
         metrics.requests(status).inc()
         metrics.request_duration.observe(time.monotonic() - arrived_at)
 

@@ -90,6 +90,7 @@ async def _serve(settings: Settings, locations: Sequence[str], listening: socket
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             timeout_graceful_shutdown=int(settings.drain_timeout_s) + 1,
         )
     )
