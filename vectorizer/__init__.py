@@ -1,1 +1,24 @@
+"""Static auto-batching of TensorFlow programs: per-example graph in, batched graph out.
 
+    v = vectorize(fn, [tf.TensorSpec([None, 64]), tf.TensorSpec([], tf.int32)])   # specs of ONE example
+    v(xs, ns)                                                                     # a whole batch
+
+How it works, pass by pass: `tracing.py`, `analysis.py`, `plan.py`, `emission.py`.
+"""
+
+from vectorizer.errors import Finding, VectorizationError
+from vectorizer.registry import convert, supported_ops
+from vectorizer.tracing import trace
+from vectorizer.vectorized import BatchedProgram, Bound, Vectorized, vectorize
+
+__all__ = [
+    "BatchedProgram",
+    "Bound",
+    "Finding",
+    "VectorizationError",
+    "Vectorized",
+    "convert",
+    "supported_ops",
+    "trace",
+    "vectorize",
+]

@@ -114,8 +114,10 @@ def _array_difference(expected: Array, got: Array, tolerance: float, scale: floa
     if close.all():
         return ""
     with np.errstate(invalid="ignore"):
-        worst = np.nanmax(np.abs(np.where(close, 0, got.astype("float64") - expected.astype("float64"))))
-    return f"differs by up to {worst:.3g} where {tolerance * scale:.3g} is allowed"
+        apart = np.abs(got.astype("float64") - expected.astype("float64"))[~close]
+    if not np.isfinite(apart).all():
+        return "differs in where it is NaN or infinite"
+    return f"differs by up to {apart.max():.3g} where {tolerance * scale:.3g} is allowed"
 
 
 def _is_near_tie(engine: Engine, example: Example, index: int, got: Array) -> bool:

@@ -40,8 +40,13 @@ def tracing_message(error: BaseException) -> str:
 
 
 def _assertion(text: str) -> str:
-    """Joins the bracketed parts of an assertion; a message of the user's own replaces the condition."""
+    """Joins the bracketed parts of an assertion; a message of the user's own stands alone.
+
+    TensorFlow's own assertions put what they checked after it, most with ".  " between.
+    """
     parts = text.removeprefix("[").removesuffix("]").split("] [")
+    if parts[0].endswith(".  "):
+        return parts[0][:-3]
     generic = next((i for i, part in enumerate(parts) if part.startswith("Condition ")), None)
     if generic:
         return " ".join(part.strip() for part in parts[:generic] if part.strip())

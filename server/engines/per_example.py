@@ -84,10 +84,10 @@ def _describe_outputs(model: str, concrete: Any) -> tuple[TensorDescription, ...
     structure = concrete.structured_outputs
     if isinstance(structure, dict):
         named = [(str(key), structure[key]) for key in sorted(structure)]
-    elif isinstance(structure, list | tuple):
+    elif isinstance(structure, list | tuple) and len(structure) != 1:
         named = [(f"output_{position}", value) for position, value in enumerate(structure)]
     else:
-        named = [("output", structure)]
+        named = [("output", structure[0] if isinstance(structure, list | tuple) else structure)]
     if not named:
         raise ModelLoadError(
             f"model '{model}' returns nothing; return a tensor, a tuple or a dict of tensors"

@@ -174,8 +174,10 @@ class StaticEngine:
         exact = self._assembly.stack(rows, len(rows), None)
         if self._settings.xla == "off":
             choice.note = "XLA is switched off"
-        else:
-            choice.note = budget.refusal() if self._settings.xla == "auto" else ""
+        elif not self._vectorized.compilable:
+            choice.note = "nothing in it can be compiled by XLA"
+        elif self._settings.xla == "auto":
+            choice.note = budget.refusal()
         xla: Program | None = None
         padded = self._pad(rows, bucket)
         if not choice.note:
@@ -210,8 +212,10 @@ def _vectorize(spec: ModelSpec) -> Any:
     except VectorizationError as error:
         raise ModelLoadError(f"model '{spec.name}': {error}") from error
     except Exception as error:
+        PerExample(spec)  # where the function itself can't be traced, this says so
         raise ModelLoadError(
-            f"model '{spec.name}': the function can't be traced: {tracing_message(error)}"
+            f"model '{spec.name}' can't be vectorized: {tracing_message(error)}; this is a fault of batchd, "
+            "please report it; engine='per_request' serves the function as it is"
         ) from error
 
 

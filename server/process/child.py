@@ -19,6 +19,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 
@@ -121,7 +122,7 @@ def _end_with_parent(descriptor: int) -> None:
     _flush_and_exit(0)
 
 
-def _flush_and_exit(status: int) -> None:
+def _flush_and_exit(status: int) -> NoReturn:
     """Ends at once: TensorFlow's own clean-up takes long and can hang."""
     sys.stdout.flush()
     sys.stderr.flush()

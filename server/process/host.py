@@ -66,7 +66,9 @@ class EngineProcess:
         self._transport: asyncio.BaseTransport | None = None
         self._inputs, self._outputs = Arena.create(), Arena.create()
         self._ready: asyncio.Future[ModelDescription] = loop.create_future()
+        self._ready.add_done_callback(lambda ready: ready.cancelled() or ready.exception())
         self._running: asyncio.Future[BatchResult] | None = None
+        self._reaper: asyncio.Task[None] | None = None
         self._run_lock = asyncio.Lock()
         self._run_id = 0
         self._phase = "starting"
@@ -106,7 +108,7 @@ class EngineProcess:
             self._run_id += 1
             self._running = asyncio.get_running_loop().create_future()
             self._send(Run(self._run_id, signature, bucket, write_rows(self._inputs, rows, dtypes)))
-            # A caller that gives up must not leave the arena to the next batch while the child still reads it.
+            # A caller that gives up must not leave the arena to the next batch while the child reads it.
             running = self._running
             try:
                 return await asyncio.shield(running)
@@ -189,7 +191,7 @@ class EngineProcess:
         """The socket is closed: the child is gone, or about to be."""
         if self._running is not None and not self._running.done():
             self._running.set_exception(self._died())
-        asyncio.get_running_loop().create_task(self._reap())
+        self._reaper = asyncio.get_running_loop().create_task(self._reap())
 
     async def _reap(self) -> None:
         """Waits for the child's end, not blocking the loop, and says why it ended."""
@@ -204,7 +206,7 @@ class EngineProcess:
         if not self._ready.done():
             self._ready.set_exception(
                 errors.ModelLoadError(
-                    f"the engine process of {self.source.location} {reason} ({self._phase})"
+                    f"the engine process of {self.source.location} {reason} (phase: {self._phase})"
                 )
             )
         for future in (self._ready, self.models_found):

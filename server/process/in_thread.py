@@ -1,4 +1,4 @@
-"""The interface of `EngineProcess` with the engine in a thread of this process: for tests of what is above it.
+"""The interface of `EngineProcess` with the engine in a thread of this process: for tests of callers.
 
 It imports TensorFlow here, so the serving command never uses it. A thread can't be killed: `kill` makes the
 engine *look* dead.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from server.engines.batch_result import BatchResult, Example
 from server.engines.settings import EngineSettings
@@ -40,12 +41,11 @@ class EngineThread:
             elif on_progress is not None:
                 on_progress(message)
 
+        def on_message(message: Progress | Loaded) -> None:
+            self._loop.call_soon_threadsafe(tell, message)
+
         def load() -> ModelWorker:
-            return ModelWorker(
-                self.source,
-                self.settings,
-                lambda message: self._loop.call_soon_threadsafe(tell, message) and None,
-            )
+            return ModelWorker(self.source, self.settings, on_message)
 
         try:
             self._worker = await self._loop.run_in_executor(self._thread, load)
@@ -63,11 +63,10 @@ class EngineThread:
         if self._worker is None or self.exited.done():
             raise EngineDied(f"the engine of {self.source.location} is gone; try again")
         running = self._loop.run_in_executor(self._thread, self._worker.run, signature, rows, bucket)
-        await asyncio.wait([running, self.exited], return_when=asyncio.FIRST_COMPLETED)
+        either: list[asyncio.Future[Any]] = [running, self.exited]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not running.done():
-            raise EngineDied(
-                f"the engine of {self.source.location} ended while it held the request; try again"
-            )
+            raise EngineDied(f"the engine of {self.source.location} ended while it held the request")
         return running.result()
 
     def kill(self) -> None:

@@ -43,8 +43,9 @@ async def wait_gone(pid):
     raise AssertionError(f"process {pid} is still there")
 
 
-@pytest.mark.parametrize("kind", [EngineProcess, EngineThread])
-@pytest.mark.parametrize("engine", ["static", "while_loop"])
+@pytest.mark.parametrize(
+    ("kind", "engine"), [(EngineProcess, "static"), (EngineThread, "static"), (EngineThread, "while_loop")]
+)
 async def test_a_model_is_loaded_described_and_run(kind, engine, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     host = kind(service("one"), EngineSettings(engine=engine))
@@ -65,6 +66,13 @@ async def test_a_model_is_loaded_described_and_run(kind, engine, tmp_path, monke
         assert (float(result.rows[0][0]), float(result.rows[2][0])) == (1.0, 7.0)
         assert result.stats.compiles == 0
         assert result.stats.isolated >= 1
+        results = await asyncio.gather(*(host.run("predict", rows(i, i + 9), Bucket(2)) for i in range(40)))
+        answers = [[float(y) for (y,) in result.rows] for result in results]
+        assert answers == [[3 * i + 1, 3 * i + 28] for i in range(40)]
+        if host.pid is not None:
+            os.kill(host.pid, signal.SIGINT)
+            os.kill(host.pid, signal.SIGTERM)
+            assert (await host.run("predict", rows(1), Bucket(1))).rows[0][0] == 4.0
         with pytest.raises(UnknownModel):
             await host.run("nonsense", rows(0), Bucket(1))
     finally:
@@ -72,32 +80,6 @@ async def test_a_model_is_loaded_described_and_run(kind, engine, tmp_path, monke
     assert await host.exited
     with pytest.raises(EngineDied):
         await host.run("predict", rows(0), Bucket(1))
-
-
-async def test_concurrent_runs_each_get_their_own_answer():
-    host = EngineProcess(service("one"), QUICK)
-    await host.start()
-    results = await asyncio.gather(*(host.run("predict", rows(i, i + 100), Bucket(2)) for i in range(40)))
-    await host.close()
-    assert [[float(y) for (y,) in result.rows] for result in results] == [
-        [3 * i + 1, 3 * i + 301] for i in range(40)
-    ]
-
-
-async def test_a_file_of_several_models_says_so_and_serves_the_one_asked_for():
-    first = EngineProcess(service("obvious"), QUICK)
-    start = asyncio.ensure_future(first.start())
-    names = await first.models_found
-    assert names[:2] == ("double", "total")
-    second = EngineProcess(ModelSource(str(SERVICES / "obvious.py"), "greet"), QUICK)
-    description = await second.start()
-    assert (await start).name == "double"
-    assert description.name == "greet"
-    assert description.file_models == names
-    result = await second.run("predict", [(np.array(b"Ada", object),)], Bucket(1))
-    assert result.rows[0][0].item() == b"hello Ada"
-    await first.close()
-    await second.close()
 
 
 async def test_a_killed_engine_is_noticed_at_once():
@@ -115,9 +97,16 @@ async def test_a_killed_engine_is_noticed_at_once():
     await host.close()
 
 
-async def test_close_ends_a_running_batch_and_the_process():
+async def test_a_slow_engine_survives_cancelled_callers_and_ends_when_closed():
     host = EngineProcess(service("slow"), QUICK)
     await host.start()
+    cancelled = asyncio.ensure_future(host.run("predict", rows(0.3), Bucket(1)))
+    await asyncio.sleep(0.1)
+    cancelled.cancel()
+    assert (await host.run("predict", rows(0.0), Bucket(1))).rows[0][0] == 0.0
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+
     running = asyncio.ensure_future(host.run("predict", rows(60), Bucket(1)))
     await asyncio.sleep(0.2)
     started_at = time.monotonic()
@@ -128,34 +117,11 @@ async def test_close_ends_a_running_batch_and_the_process():
     await wait_gone(host.pid)
 
 
-async def test_interrupts_and_termination_are_the_parents_to_decide():
-    host = EngineProcess(service("one"), QUICK)
-    await host.start()
-    os.kill(host.pid, signal.SIGINT)
-    os.kill(host.pid, signal.SIGTERM)
-    await asyncio.sleep(0.1)
-    assert (await host.run("predict", rows(1), Bucket(1))).rows[0][0] == 4.0
-    await host.close()
-
-
-async def test_a_cancelled_caller_leaves_the_engine_usable():
-    host = EngineProcess(service("slow"), QUICK)
-    await host.start()
-    running = asyncio.ensure_future(host.run("predict", rows(0.3), Bucket(1)))
-    await asyncio.sleep(0.1)
-    running.cancel()
-    assert (await host.run("predict", rows(0.0), Bucket(1))).rows[0][0] == 0.0
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    await host.close()
-
-
 @pytest.mark.parametrize(
     ("text", "error", "sentence"),
     [
         ("x = 1", ModelLoadError, "registers no model"),
         ("x = undefined_name", ModelLoadError, "NameError: name 'undefined_name' is not defined"),
-        ("import os\nos._exit(7)", ModelLoadError, "ended with status 7 .phase: load"),
         (
             "import tensorflow as tf\nfrom server import model\n"
             "@model(inputs={'x': tf.TensorSpec([], tf.float32)})\n"
@@ -175,26 +141,55 @@ async def test_a_cancelled_caller_leaves_the_engine_usable():
 async def test_what_is_wrong_with_a_model_is_said_in_one_sentence(tmp_path, text, error, sentence):
     path = tmp_path / "broken.py"
     path.write_text(text)
-    host = EngineProcess(ModelSource(str(path)), QUICK)
+    host = EngineThread(ModelSource(str(path)), QUICK)
     with pytest.raises(error, match=sentence):
         await host.start()
     assert await host.exited
-    await wait_gone(host.pid)
 
 
-async def test_a_users_own_server_folder_does_not_shadow_ours(tmp_path, monkeypatch):
+async def test_an_engine_that_ends_while_loading_is_reported(tmp_path):
+    path = tmp_path / "broken.py"
+    path.write_text("import os\nos._exit(7)")
+    host = EngineProcess(ModelSource(str(path)), QUICK)
+    with pytest.raises(ModelLoadError, match=r"broken.py ended with status 7 \(phase: load\)"):
+        await host.start()
+    assert await host.exited == "ended with status 7"
+
+
+TWO_MODELS = """
+import tensorflow as tf
+from server import model
+from sibling import FACTOR
+
+@model(inputs={"x": tf.TensorSpec([], tf.float32)})
+def five_times(x):
+    return x * FACTOR
+
+@model(inputs={"text": tf.TensorSpec([], tf.string)})
+def shout(text):
+    return tf.strings.upper(text)
+"""
+
+
+async def test_a_file_of_two_models_beside_a_server_folder(tmp_path, monkeypatch):
+    """The folder doesn't shadow ours; the file's names come early; each model gets its own process."""
     (tmp_path / "server").mkdir()
     (tmp_path / "server" / "__init__.py").write_text("raise RuntimeError('the wrong server')")
     (tmp_path / "sibling.py").write_text("FACTOR = 5.0")
-    (tmp_path / "mine.py").write_text(
-        "import tensorflow as tf\nfrom server import model\nfrom sibling import FACTOR\n"
-        "@model(inputs={'x': tf.TensorSpec([], tf.float32)})\ndef f(x):\n    return x * FACTOR\n"
-    )
+    (tmp_path / "mine.py").write_text(TWO_MODELS)
     monkeypatch.chdir(tmp_path)
-    host = EngineProcess(ModelSource("mine.py"), QUICK)
-    await host.start()
-    assert (await host.run("predict", rows(2), Bucket(1))).rows[0][0] == 10.0
-    await host.close()
+    first = EngineProcess(ModelSource("mine.py"), QUICK)
+    start = asyncio.ensure_future(first.start())
+    assert await first.models_found == ("five_times", "shout")
+    second = EngineProcess(ModelSource("mine.py", "shout"), QUICK)
+    description = await second.start()
+    assert (await start).name == "five_times"
+    assert (description.name, description.file_models) == ("shout", ("five_times", "shout"))
+    assert (await first.run("predict", rows(2), Bucket(1))).rows[0][0] == 10.0
+    result = await second.run("predict", [(np.array(b"Ada", object),)], Bucket(1))
+    assert result.rows[0][0].item() == b"ADA"
+    await first.close()
+    await second.close()
 
 
 async def test_the_engine_ends_when_its_parent_is_killed(tmp_path):

@@ -84,7 +84,8 @@ def test_views_that_are_not_contiguous_cross(arenas):
     assert_same(
         round_trip(arenas, [(matrix.T,), (matrix.T + 1,)], ["float32"]), [(matrix.T,), (matrix.T + 1,)]
     )
-    assert_same(round_trip(arenas, [(matrix.T,), (matrix,)], ["float32"]), [(matrix.T,), (matrix,)])
+    for rows in ([(matrix.T,), (matrix.T + 1,)], [(matrix.T,), (matrix,)]):
+        assert_same(round_trip(arenas, rows, ["float32"]), rows)
 
 
 def test_no_rows(arenas):

@@ -1,0 +1,114 @@
+"""The one oracle of the vectorizer's tests: run the function on each example, stack, compare with the batch.
+
+Every check runs the flexible program and, unless told otherwise, the one with all shapes fixed, plain and under XLA, on
+padded inputs whose padding is junk, with spare rows. A row on which the function raises must come back not `ok`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from vectorizer import Vectorized, vectorize
+
+
+def per_example(v: Vectorized, example: Sequence[Any]) -> list[np.ndarray] | Exception:
+    """What the function itself says of one example: its outputs, or the error it raises."""
+    tensors = [tf.constant(item, spec.dtype) for item, spec in zip(example, v.input_specs, strict=True)]
+    try:
+        outputs = v.concrete(*tensors)
+    except tf.errors.OpError as error:
+        return error
+    return [np.asarray(item.numpy()) for item in tf.nest.flatten(outputs, expand_composites=True)]
+
+
+def check(
+    fn: Callable[..., Any] | Vectorized,
+    specs: Sequence[Any] | None,
+    examples: Sequence[Sequence[Any]],
+    *,
+    jit: bool = True,
+    fallbacks: int | None = 0,
+    rtol: float = 1e-5,
+    atol: float = 1e-5,
+) -> Vectorized:
+    """Compare `fn` over the batch of `examples` with `fn` on each. Returns the Vectorized for more questions."""
+    v = fn if isinstance(fn, Vectorized) else vectorize(fn, specs)
+    if fallbacks is not None:
+        assert len(v.report.fallbacks) == fallbacks, str(v.report)
+    expected = [per_example(v, example) for example in examples]
+    _compare(v, v.compile(), examples, expected, len(examples), None, rtol, atol)
+    rooms = _rooms(v, examples, slack=2)
+    rows = len(examples) + 1
+    _compare(v, v.compile(rows, rooms), examples, expected, rows, rooms, rtol, atol)
+    if jit and v.compilable and not v.report.fallbacks:
+        _compare(v, v.compile(rows, rooms, jit=True), examples, expected, rows, rooms, rtol, atol)
+    return v
+
+
+def _rooms(v: Vectorized, examples: Sequence[Sequence[Any]], slack: int) -> list[int]:
+    rooms = []
+    for bound in v.bounds:
+        if bound.axis is None:
+            sizes = [max((len(s) for s in np.ravel(np.array(e[bound.input], dtype=object))), default=0) for e in examples]
+        else:
+            sizes = [np.shape(example[bound.input])[bound.axis] for example in examples]
+        rooms.append(max(sizes, default=0) + slack)
+    return rooms
+
+
+def stack(v: Vectorized, examples: Sequence[Sequence[Any]], rows: int, rooms: Sequence[int] | None) -> tuple[list, list]:
+    """Dense inputs padded with junk, and lengths; rows beyond the examples repeat the first."""
+    padded = list(examples) + [examples[0]] * (rows - len(examples)) if examples else []
+    inputs, lengths = [], []
+    for k, spec in enumerate(v.input_specs):
+        items = [np.asarray(example[k], spec.dtype.as_numpy_dtype) for example in padded]
+        shape = list(np.max([item.shape for item in items], axis=0).astype(int)) if items else []
+        if not items:
+            shape = [size if size is not None else 0 for size in spec.shape.as_list()]
+        for position, bound in enumerate(v.bounds):
+            if rooms is not None and bound.input == k and bound.axis is not None:
+                shape[bound.axis] = rooms[position]
+        dense = np.full([len(padded), *shape], _junk(spec.dtype), spec.dtype.as_numpy_dtype)
+        for row, item in enumerate(items):
+            dense[(row, *(slice(0, size) for size in item.shape))] = item if item.ndim else item.item()
+        inputs.append(tf.constant(dense, spec.dtype))
+    for k, axis in v.input_dims:
+        lengths.append(np.array([np.shape(example[k])[axis] for example in padded], np.int32))
+    return inputs, lengths
+
+
+def _junk(dtype: Any) -> Any:
+    if dtype == tf.string:
+        return b"junk"
+    if dtype == tf.bool:
+        return True
+    return np.nan if dtype.is_floating or dtype.is_complex else 77
+
+
+def _compare(v, program, examples, expected, rows, rooms, rtol, atol) -> None:
+    inputs, lengths = stack(v, examples, rows, rooms)
+    outputs, out_lengths, ok = program(inputs, lengths, len(examples))
+    ok = ok.numpy()
+    assert ok[len(examples) :].all(), "spare rows must not count"
+    for row, wanted in enumerate(expected):
+        if isinstance(wanted, Exception):
+            assert not ok[row], f"row {row} must be flagged: {wanted}"
+            continue
+        assert ok[row], f"row {row} is flagged, but the function accepts it"
+        for k, value in enumerate(wanted):
+            got = outputs[k].numpy()[row]
+            cut = [slice(None)] * value.ndim
+            for (own, axis), sizes in zip(v.output_dims, out_lengths, strict=True):
+                if own == k:
+                    assert sizes.numpy()[row] == value.shape[axis], f"row {row}, output {k}: length along axis {axis}"
+                    cut[axis] = slice(0, value.shape[axis])
+            got = got[tuple(cut)] if value.ndim else got
+            assert np.shape(got) == value.shape, f"row {row}, output {k}: shape {np.shape(got)}, expected {value.shape}"
+            if value.dtype == object or value.dtype.kind in "biuSO":
+                np.testing.assert_array_equal(got, value, err_msg=f"row {row}, output {k}")
+            else:
+                np.testing.assert_allclose(got, value, rtol=rtol, atol=atol, err_msg=f"row {row}, output {k}")

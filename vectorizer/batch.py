@@ -1,0 +1,98 @@
+"""The batch that is being computed: how many rows, which of them still count, and which have failed so far."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from vectorizer.values import NotConvertible, Size, Value, as_rows, number
+
+
+class Batch:
+    """`size` is an int where static, else a scalar tensor.
+
+    `active` (bool [B], or None for all) marks rows whose values matter here: in a loop those that still run, in a
+    branch those that took it. `check` records errors of active rows in `ok`; nothing raises.
+    `bounded_by` is (id of the counter's tensor, id of the Size) in a loop `while counter < size`.
+    `longest` bounds sizes born inside the program where all shapes must be static: a row that needs more fails.
+    """
+
+    def __init__(
+        self, size: Any, *, active: Any = None, ok: Any = None, longest: int | None = None, bounded_by: Any = None
+    ) -> None:
+        self.size = size
+        self.active = active
+        self.longest = longest
+        self.bounded_by = bounded_by
+        self._ok = ok
+
+    @property
+    def ok(self) -> Any:
+        """Bool [B]: false for rows that would have raised."""
+        if self._ok is None:
+            self._ok = tf.ones([self.size], tf.bool)
+        return self._ok
+
+    @property
+    def checked(self) -> bool:
+        """Whether any check was emitted."""
+        return self._ok is not None
+
+    def check(self, good: Any) -> None:
+        """Fail the active rows where `good` (bool, [B] or scalar) is false."""
+        if good.shape.rank == 0:
+            good = tf.broadcast_to(good, [self.size])
+        if self.active is not None:
+            good = tf.logical_or(good, tf.logical_not(self.active))
+        self._ok = good if self._ok is None else tf.logical_and(self._ok, good)
+
+    def replace_ok(self, ok: Any) -> None:
+        """Take over `ok` from a loop or branch that carried it."""
+        self._ok = ok
+
+    def within(self, active: Any, ok: Any = None, bounded_by: Any = None) -> Batch:
+        """The same rows inside a loop or branch, of which only `active` count. Starts with its own `ok`."""
+        return Batch(self.size, active=active, ok=ok, longest=self.longest, bounded_by=bounded_by)
+
+    def and_active(self, rows: Any) -> Any:
+        """`rows` (bool [B]) of those that are active here."""
+        return rows if self.active is None else tf.logical_and(rows, self.active)
+
+    def rows(self, value: Value) -> Any:
+        """The value as `[B, ...]`."""
+        return as_rows(value, self.size)
+
+    def new_size(self, length: Value) -> Size:
+        """A variable dimension of per-example size `length` (an int scalar), which isn't below zero."""
+        if length.size is not None:
+            return length.size
+        lengths = tf.cast(self.rows(length), tf.int32)
+        if self.active is not None:
+            lengths = tf.where(self.active, lengths, 0)
+        lengths = tf.maximum(lengths, 0)
+        upper = length.upper
+        if upper is None and self.longest is not None:
+            upper = self.longest
+            self.check(lengths <= self.longest)
+            lengths = tf.minimum(lengths, self.longest)
+        if upper is None:
+            upper = tf.reduce_max(tf.concat([lengths, [1]], 0))
+        elif not isinstance(upper, int):
+            static = tf.get_static_value(upper)
+            upper = tf.maximum(tf.cast(upper, tf.int32), 1) if static is None else int(static)
+        if isinstance(upper, int):
+            upper = max(upper, 1)
+        return Size(lengths, upper)
+
+    def length_of(self, size: Size) -> Value:
+        """The per-example number of elements along a variable dimension."""
+        return number(size.lengths, size)
+
+
+def require_static(value: Value, what: str) -> Any:
+    """A shared value known at build time, or NotConvertible naming `what`."""
+    known = value.static()
+    if known is None:
+        raise NotConvertible(f"{what} isn't known when the program is built")
+    return known

@@ -1,0 +1,108 @@
+"""If and Case over a batch.
+
+*All rows take the same branch* (the predicate is shared): a real `tf.cond`; one branch runs.
+
+*Rows differ*: both branches run on all rows and each row takes its own branch's result. In each branch only the rows that
+took it are active: checks count for them alone, loops stop when they are done, writes to lists touch only them. Operands of
+the others are harmless because every converter makes them so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from vectorizer.batch import Batch
+from vectorizer.carries import BatchedCarry, Carry, ListCarry, SharedCarry, pack_all, select, unpack_all
+from vectorizer.kinds import Kind
+from vectorizer.lists import ListValue
+from vectorizer.program import Op, Program
+from vectorizer.values import NotConvertible, Value
+
+if TYPE_CHECKING:
+    from vectorizer.emission import Emitter
+
+
+def emit_branches(emitter: Emitter, op: Op, inputs: Sequence[Any], batch: Batch) -> list[Any]:
+    """The outputs of one If or Case."""
+    choice, operands = inputs[0], inputs[1:]
+    bodies = list(op.bodies.values())
+    if choice.rank != 0:
+        raise NotConvertible("a branch on a predicate that isn't a scalar")
+    if choice.batched:
+        return _select(emitter, _taken(op, choice.tensor, len(bodies)), bodies, operands, batch)
+    if choice.dtype != tf.bool and op.type == "If":
+        choice = Value(tf.cast(choice.tensor, tf.bool), False)
+    return _run_one(emitter, op, choice.tensor, bodies, operands, batch)
+
+
+def _taken(op: Op, choice: Any, count: int) -> list[Any]:
+    """For each branch, which rows take it (bool [B]). Case takes its last branch for an index out of range."""
+    if op.type == "If":
+        predicate = choice if choice.dtype == tf.bool else tf.cast(choice, tf.bool)
+        return [predicate, tf.logical_not(predicate)]
+    index = tf.where(tf.logical_or(choice < 0, choice >= count), count - 1, choice)
+    return [index == position for position in range(count)]
+
+
+def _select(
+    emitter: Emitter, taken: Sequence[Any], bodies: Sequence[Program], operands: Sequence[Any], batch: Batch
+) -> list[Any]:
+    merged: list[Any] = []
+    for position, (rows, body) in enumerate(zip(taken, bodies, strict=True)):
+        inner = batch.within(batch.and_active(rows))
+        results = emitter.run(body, operands, inner)
+        if inner.checked:
+            batch.check(inner.ok)
+        merged = results if position == 0 else [
+            select(rows, new, old, batch) for new, old in zip(results, merged, strict=True)
+        ]
+    return merged
+
+
+def _run_one(
+    emitter: Emitter, op: Op, choice: Any, bodies: Sequence[Program], operands: Sequence[Any], batch: Batch
+) -> list[Any]:
+    """A real branch. All branches hand back the same tensors, so each result's kind is settled beforehand."""
+    kinds = emitter.plan.branch_kinds[op]
+    carries: list[Carry] = []
+
+    def branch(body: Program) -> Callable[[], Any]:
+        def run() -> Any:
+            inner = batch.within(batch.active, ok=tf.ones([batch.size], tf.bool))
+            results = emitter.run(body, operands, inner)
+            found = [_carry(op, k, value, kinds[k], batch) for k, value in enumerate(results)]
+            if not carries:
+                carries.extend(found)
+            results = [_ready(carry, value, batch) for carry, value in zip(carries, results, strict=True)]
+            return [*pack_all(carries, results, inner), inner.ok]
+
+        return run
+
+    if op.type == "If":
+        flat = tf.cond(choice, branch(bodies[0]), branch(bodies[1]))
+    else:
+        flat = tf.switch_case(choice, [branch(body) for body in bodies])
+    *tensors, ok = flat
+    batch.check(ok)
+    return unpack_all(carries, tensors)
+
+
+def _carry(op: Op, k: int, value: Any, kind: Kind, batch: Batch) -> Carry:
+    if isinstance(value, ListValue):
+        return ListCarry(value.promoted(batch) if kind == Kind.BATCHED else value)
+    if kind != Kind.BATCHED:
+        return SharedCarry(k)
+    shape = op.outputs[k].shape
+    return BatchedCarry({}, tuple(axis for axis, size in enumerate(shape.as_list()) if size is None))
+
+
+def _ready(carry: Carry, value: Any, batch: Batch) -> Any:
+    if isinstance(carry, ListCarry) and isinstance(value, ListValue) and value.buffer is None:
+        buffer = carry.template.buffer
+        if buffer is None:
+            raise NotConvertible("a branch that returns a list nobody has written to")
+        return value.materialised(buffer.shape[2 if carry.template.batched else 1 :], batch, batched=carry.template.batched)
+    return value

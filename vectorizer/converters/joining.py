@@ -1,0 +1,156 @@
+"""Stacking, concatenating, splitting and padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from vectorizer.batch import Batch, require_static
+from vectorizer.converters.alignment import align, align_pair
+from vectorizer.converters.indexing import take_along
+from vectorizer.program import Op
+from vectorizer.registry import converts
+from vectorizer.values import NotConvertible, Size, Value, batched, dimension, fill_padding, pad_axis, shared, vector
+
+
+@converts("Pack")
+def convert_pack(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    """`tf.stack`; scalars become a vector tracked element by element."""
+    if inputs[0].rank == 0 and inputs[0].dtype.is_integer:
+        return [vector(inputs)]
+    axis = int(op.attrs["axis"]) % (inputs[0].rank + 1)
+    rows = [Value(batch.rows(value), True, value.sizes) for value in inputs]
+    tensors, sizes = align(rows, batch)
+    tensor = tf.stack(tensors, axis=axis + 1)
+    return [batched(tensor, {own + (own >= axis): size for own, size in sizes.items()})]
+
+
+@converts("Unpack", checks="the axis has another size")
+def convert_unpack(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    """`tf.unstack`."""
+    (value,) = inputs
+    axis, count = int(op.attrs["axis"]) % value.rank, int(op.attrs["num"])
+    if value.parts is not None:
+        return list(value.elements())
+    tensor = value.tensor
+    where = axis + (1 if value.batched else 0)
+    if axis in value.sizes:
+        batch.check(value.sizes[axis].lengths == count)
+        tensor = pad_axis(tensor, where, count)
+    elif value.shape[axis] != count:
+        batch.check(tf.shape(tensor)[where] == count)
+        tensor = pad_axis(tensor, where, count)
+    sizes = {own - (own > axis): size for own, size in value.sizes.items() if own != axis}
+    return [Value(item, value.batched, sizes) for item in tf.unstack(tensor, num=count, axis=where)]
+
+
+@converts("ConcatV2")
+def convert_concat(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    """Concatenates; along a ragged axis each row's parts are moved together."""
+    values = list(inputs[:-1])
+    axis = int(require_static(inputs[-1], "the axis of a concatenation")) % max(values[0].rank, 1)
+    if values[0].rank == 1 and values[0].dtype.is_integer and any(value.parts is not None for value in values):
+        return [vector([part for value in values for part in value.elements()])]
+    rows = [Value(batch.rows(value), True, value.sizes) for value in values]
+    rows = _agree_elsewhere(rows, axis, batch)
+    sizes = {own: size for value in rows for own, size in value.sizes.items() if own != axis}
+    if not any(axis in value.sizes for value in rows):
+        return [batched(tf.concat([value.tensor for value in rows], axis + 1), sizes)]
+    return [_concat_ragged(rows, axis, sizes, batch)]
+
+
+def _agree_elsewhere(rows: list[Value], axis: int, batch: Batch) -> list[Value]:
+    """Ragged axes other than the concatenated one must agree between all operands."""
+    for other in range(rows[0].rank):
+        if other == axis or not any(other in value.sizes for value in rows):
+            continue
+        for _ in range(2):  # a second sweep hands the last common Size back to the first operands
+            for position in range(1, len(rows)):
+                rows[position - 1], rows[position] = align_pair(rows[position - 1], other, rows[position], other, batch)
+            rows.reverse()
+    return rows
+
+
+def _concat_ragged(rows: Sequence[Value], axis: int, sizes: dict[int, Size], batch: Batch) -> Value:
+    lengths, padded = [], []
+    for value in rows:
+        size = value.sizes.get(axis)
+        dim = dimension(value.tensor, axis + 1)
+        lengths.append(size.lengths if size is not None else tf.fill([batch.size], dim))
+        padded.append(size.padded if size is not None else dim)
+    total = lengths[0]
+    room: Any = padded[0]
+    for length, pad in zip(lengths[1:], padded[1:], strict=True):
+        total, room = total + length, room + pad
+    size = Size(total, room)
+    slots = tf.range(room)[None, :]
+    positions = tf.broadcast_to(slots, [batch.size, room])
+    starts, base = lengths[0], padded[0]
+    for length, pad in zip(lengths[1:], padded[1:], strict=True):
+        positions = tf.where(slots >= starts[:, None], slots - starts[:, None] + base, positions)
+        starts, base = starts + length, base + pad
+    positions = tf.clip_by_value(positions, 0, tf.maximum(room - 1, 0))
+    tensor = tf.concat([value.tensor for value in rows], axis + 1)
+    return batched(take_along(tensor, axis, positions), {**sizes, axis: size})
+
+
+@converts("Split SplitV")
+def convert_split(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    """Cuts an axis into parts."""
+    if op.type == "Split":
+        axis_value, value = inputs
+        parts: Any = int(op.attrs["num_split"])
+    else:
+        value, parts_value, axis_value = inputs
+        parts = [int(size) for size in require_static(parts_value, "the sizes of a split")]
+    axis = int(require_static(axis_value, "the axis of a split")) % value.rank
+    if value.parts is not None:
+        bounds = np.cumsum([0, *parts]) if isinstance(parts, list) else np.linspace(0, value.shape[0] or 0, parts + 1)
+        elements = value.elements()
+        return [vector(elements[int(low) : int(high)]) for low, high in zip(bounds[:-1], bounds[1:], strict=True)]
+    if axis in value.sizes:
+        raise NotConvertible("a split of a ragged dimension")
+    tensors = tf.split(value.tensor, parts, axis=axis + 1, num=len(op.outputs))
+    return [batched(tensor, value.sizes) for tensor in tensors]
+
+
+@converts("Pad PadV2")
+def convert_pad(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    """Pads with a constant; a ragged axis grows for each row at its own end."""
+    value, amounts = inputs[0], inputs[1]
+    constant = inputs[2] if len(inputs) > 2 else shared(_zero(value.dtype))
+    if constant.batched or amounts.batched:
+        raise NotConvertible("padding that differs between examples")
+    rows = Value(batch.rows(value), True, value.sizes)
+    known = amounts.static()
+    if known is None:
+        if value.sizes:
+            raise NotConvertible("padding of a ragged tensor by amounts that aren't known when the program is built")
+        pads = tf.concat([tf.zeros([1, 2], amounts.dtype), amounts.tensor], 0)
+        return [batched(tf.pad(rows.tensor, pads, constant_values=constant.tensor))]
+    grown = [axis for axis in value.sizes if known[axis].any()]
+    tensor = fill_padding(rows, grown, constant.tensor)
+    pads = [[0, 0], *([int(low), int(high)] for low, high in known)]
+    sizes = dict(value.sizes)
+    for axis in grown:
+        extra = int(known[axis].sum())
+        sizes[axis] = Size(value.sizes[axis].lengths + extra, value.sizes[axis].padded + extra)
+    return [batched(tf.pad(tensor, pads, constant_values=constant.tensor), sizes)]
+
+
+def _zero(dtype: Any) -> Any:
+    return tf.constant("") if dtype == tf.string else tf.zeros([], dtype)
+
+
+@converts("MirrorPad")
+def convert_mirror_pad(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    """Pads by reflection."""
+    value, amounts = inputs
+    known = require_static(amounts, "the amount of padding")
+    if any(known[axis].any() for axis in value.sizes):
+        raise NotConvertible("reflection at the end of a ragged dimension")
+    pads = [[0, 0], *([int(low), int(high)] for low, high in known)]
+    return [batched(tf.pad(value.tensor, pads, mode=op.attrs["mode"].decode()), value.sizes)]

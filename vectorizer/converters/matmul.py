@@ -1,0 +1,139 @@
+"""Matrix products. A shared right operand folds the batch into the rows of one product."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from vectorizer.batch import Batch
+from vectorizer.converters.alignment import align_pair
+from vectorizer.program import Op
+from vectorizer.registry import converts
+from vectorizer.values import NotConvertible, Size, Value, batched, fill_padding
+
+
+@converts("MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3")
+def convert_matmul(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    """`[..., m, k] @ [..., k, n]`, either side transposed or adjoint."""
+    left, right = inputs
+    adjoint = op.type != "MatMul"
+    flip_left = bool(op.attrs["adj_x" if adjoint else "transpose_a"])
+    flip_right = bool(op.attrs["adj_y" if adjoint else "transpose_b"])
+    if op.attrs.get("Tout", op.outputs[0].dtype) != left.dtype:
+        raise NotConvertible("a product whose result has another dtype")
+    inner_left = left.rank - (2 if flip_left else 1)
+    inner_right = right.rank - (1 if flip_right else 2)
+    left, right = _contract(left, inner_left, right, inner_right, batch)
+    outer_left = left.rank - (1 if flip_left else 2)
+    outer_right = right.rank - (2 if flip_right else 1)
+    rank = max(left.rank, right.rank)
+    sizes = _leading_sizes(left, right, rank)
+    if outer_left in left.sizes:
+        sizes[rank - 2] = left.sizes[outer_left]
+    if outer_right in right.sizes:
+        sizes[rank - 1] = right.sizes[outer_right]
+    if not right.batched and right.rank == 2 and not flip_left:
+        return [batched(_fold_rows(left.tensor, right.tensor, flip_right, adjoint), sizes)]
+    keywords = {"adjoint_a" if adjoint else "transpose_a": flip_left, "adjoint_b" if adjoint else "transpose_b": flip_right}
+    return [batched(tf.matmul(_with_rank(left, rank), _with_rank(right, rank), **keywords), sizes)]
+
+
+def _fold_rows(left: Any, right: Any, flip_right: bool, adjoint: bool) -> Any:
+    """`[B, ..., k] @ [k, n]` as one product of two matrices."""
+    flat = left if left.shape.rank == 2 else tf.reshape(left, [-1, _dim(left, -1)])
+    result = tf.matmul(flat, right, **{"adjoint_b" if adjoint else "transpose_b": flip_right})
+    if left.shape.rank == 2:
+        return result
+    columns = right.shape[0 if flip_right else 1]
+    static = left.shape.as_list()[:-1]
+    if sum(size is None for size in static) <= 1 and columns is not None and 0 not in static:
+        return tf.reshape(result, [-1 if size is None else size for size in static] + [columns])
+    return tf.reshape(result, tf.concat([tf.shape(left)[:-1], tf.shape(result)[-1:]], 0))
+
+
+def _dim(tensor: Any, axis: int) -> Any:
+    return tensor.shape[axis] if tensor.shape[axis] is not None else tf.shape(tensor)[axis]
+
+
+def _contract(left: Value, left_axis: int, right: Value, right_axis: int, batch: Batch) -> tuple[Value, Value]:
+    """Make a contracted ragged dimension agree and zero both sides' padding (zero times NaN is NaN)."""
+    if left_axis not in left.sizes and right_axis not in right.sizes:
+        return left, right
+    left, right = align_pair(left, left_axis, right, right_axis, batch)
+    return _zeroed(left, left_axis), _zeroed(right, right_axis)
+
+
+def _zeroed(value: Value, axis: int) -> Value:
+    return batched(fill_padding(value, [axis], tf.zeros([], value.dtype)), value.sizes) if value.batched else value
+
+
+def _leading_sizes(left: Value, right: Value, rank: int) -> dict[int, Size]:
+    sizes: dict[int, Size] = {}
+    for value in (left, right):
+        for axis, size in value.sizes.items():
+            if axis >= value.rank - 2:
+                continue
+            target = axis + rank - value.rank
+            other = right if value is left else left
+            own = target - (rank - other.rank)
+            if own >= 0 and own not in other.sizes and other.shape[own] != 1:
+                raise NotConvertible("a matrix product over stacks of which only one is ragged")
+            if sizes.get(target, size) is not size:
+                raise NotConvertible("a matrix product over stacks of different ragged sizes")
+            sizes[target] = size
+    return sizes
+
+
+def _with_rank(value: Value, rank: int) -> Any:
+    if not value.batched:
+        return value.tensor
+    return value.tensor[(slice(None), *([None] * (rank - value.rank)), ...)]
+
+
+@converts("Einsum")
+def convert_einsum(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    """The batch is one more letter of every batched operand and of the result."""
+    equation = op.attrs["equation"].decode()
+    if "..." in equation:
+        equation = _expand_ellipsis(equation, inputs)
+    terms, result = equation.replace(" ", "").split("->")
+    letters = terms.split(",")
+    operands = list(inputs)
+    sizes: dict[str, Size] = {}
+    for index, term in enumerate(letters):
+        for other in range(index):
+            for letter in set(term) & set(letters[other]):
+                left, right = operands[other], operands[index]
+                axes = letters[other].index(letter), term.index(letter)
+                if axes[0] in left.sizes or axes[1] in right.sizes:
+                    operands[other], operands[index] = align_pair(left, axes[0], right, axes[1], batch)
+    for term, value in zip(letters, operands, strict=True):
+        sizes.update({term[axis]: size for axis, size in value.sizes.items()})
+    summed = [letter for letter in sizes if letter not in result]
+    for index, term in enumerate(letters):
+        axes = [axis for axis, letter in enumerate(term) if letter in summed]
+        value = operands[index]
+        if value.batched and axes:
+            operands[index] = batched(fill_padding(value, axes, tf.zeros([], value.dtype)), value.sizes)
+    free = next(letter for letter in "zyxwvutsrqponmlkjihgfedcbaZYXWVUTSRQPONMLKJIHGFEDCBA" if letter not in equation)
+    prefixed = ",".join(free + term if value.batched else term for term, value in zip(letters, operands, strict=True))
+    tensor = tf.einsum(f"{prefixed}->{free}{result}", *(value.tensor for value in operands))
+    return [batched(tensor, {axis: sizes[letter] for axis, letter in enumerate(result) if letter in sizes})]
+
+
+def _expand_ellipsis(equation: str, inputs: Sequence[Value]) -> str:
+    terms, result = equation.replace(" ", "").split("->")
+    free = [letter for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if letter not in equation]
+    covered = [value.rank - len(term.replace("...", "")) for term, value in zip(terms.split(","), inputs, strict=True)]
+    most = max(count for term, count in zip(terms.split(","), covered, strict=True) if "..." in term)
+    names = free[:most]
+    for term, count, value in zip(terms.split(","), covered, inputs, strict=True):
+        axes = range(term.find("..."), term.find("...") + count)
+        if "..." in term and any(value.shape[axis] == 1 for axis in axes):
+            raise NotConvertible("an einsum whose ellipsis broadcasts")
+    expanded = [
+        term.replace("...", "".join(names[most - count :])) for term, count in zip(terms.split(","), covered, strict=True)
+    ]
+    return ",".join(expanded) + "->" + result.replace("...", "".join(names))

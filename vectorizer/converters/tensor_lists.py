@@ -1,0 +1,201 @@
+"""TensorList ops over `ListValue`s; see `vectorizer/lists.py` for how a list lies in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import tensorflow as tf
+
+from vectorizer.batch import Batch
+from vectorizer.converters.indexing import check_index
+from vectorizer.lists import ListValue, list_from, stacked
+from vectorizer.program import Op
+from vectorizer.registry import converts
+from vectorizer.values import NotConvertible, Value, at_axis, batched, number, shared
+
+
+def _element_shape(op: Op, given: Value | None) -> Any:
+    """Static element shape, from the op's operand or its result."""
+    if given is not None:
+        known = given.static()
+        if known is not None and known.ndim == 1:
+            return tf.TensorShape([None if size < 0 else int(size) for size in known])
+    return tf.TensorShape(None)
+
+
+@converts("TensorListReserve EmptyTensorList", always=True)
+def convert_list_reserve(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Any]:
+    """A list of zeros; the number of elements may differ between rows."""
+    dtype = op.attrs["element_dtype"]
+    shape = _element_shape(op, inputs[0])
+    if op.type == "EmptyTensorList":
+        items = ListValue(None, False, shared(tf.constant(0)), 0, dtype)
+    elif inputs[1].batched:
+        size = batch.new_size(inputs[1])
+        items = ListValue(None, False, number(size.lengths, size), size.padded, dtype, size)
+    else:
+        known = inputs[1].static()
+        slots = int(known) if known is not None else tf.cast(inputs[1].tensor, tf.int32)
+        items = ListValue(None, False, shared(tf.cast(slots, tf.int32)), slots, dtype)
+    if shape.rank is not None and shape.is_fully_defined():
+        items = items.materialised(shape, batch, batched=items.size is not None)
+    return [items]
+
+
+@converts("TensorListFromTensor", always=True)
+def convert_list_from_tensor(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Any]:
+    """`ta.unstack`."""
+    return [list_from(inputs[0], batch)]
+
+
+@converts("TensorListLength", always=True)
+def convert_list_length(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Value]:
+    """Number of elements."""
+    return [inputs[0].length]
+
+
+@converts("TensorListElementShape", always=True)
+def convert_list_element_shape(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Value]:
+    """Static shape of the elements."""
+    items = inputs[0]
+    if items.buffer is None or items.element_sizes:
+        raise NotConvertible("the element shape of a list that isn't known")
+    return [shared(tf.shape(items.buffer)[2 if items.batched else 1 :])]
+
+
+@converts("TensorListGetItem", checks="the index is out of range", always=True)
+def convert_list_get(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Value]:
+    """`ta.read`: a slice if the index is the same for all rows, else a gather."""
+    items, index, given = inputs
+    items = items.materialised(_known_shape(op, given), batch, batched=False)
+    position = _checked(items, index, batch)
+    if not index.batched:
+        tensor = tf.gather(items.buffer, position)
+        return [Value(tensor, items.batched, items.element_sizes)]
+    items = items.promoted(batch)
+    coordinates = tf.stack([position, tf.range(tf.shape(position)[0])], axis=-1)
+    return [batched(tf.gather_nd(items.buffer, coordinates), items.element_sizes)]
+
+
+def _known_shape(op: Op, given: Value) -> Any:
+    shape = _element_shape(op, given)
+    return shape if shape.rank is not None and shape.is_fully_defined() else op.outputs[0].shape
+
+
+def _checked(items: ListValue, index: Value, batch: Batch) -> Any:
+    """The index, in range for the buffer; rows whose own list is shorter fail."""
+    return check_index(index, items.slots, batch, own_size=items.size)
+
+
+@converts("TensorListSetItem", checks="the index is out of range", always=True)
+def convert_list_set(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Any]:
+    """`ta.write`: rows that aren't active keep what is in the slot."""
+    items, index, item = inputs
+    needs_rows = items.batched or item.batched or index.batched or batch.active is not None or items.size is not None
+    items = _with_element(items, item, batch, batched=needs_rows)
+    position = _checked(items, index, batch)
+    if not items.batched:
+        return [items.with_buffer(tf.tensor_scatter_nd_update(items.buffer, [[position]], item.tensor[None]))]
+    value = batch.rows(item)
+    if position.shape.rank == 0:
+        if batch.active is not None and not _past_the_end_is_padding(items, index, batch):
+            old = tf.gather(items.buffer, position)
+            value = tf.where(at_axis(batch.active, value.shape.rank - 1), value, old)
+        return [items.with_buffer(tf.tensor_scatter_nd_update(items.buffer, [[position]], value[None]))]
+    coordinates = tf.stack([position, tf.range(tf.shape(position)[0])], axis=-1)
+    if batch.active is not None:
+        old = tf.gather_nd(items.buffer, coordinates)
+        value = tf.where(at_axis(batch.active, value.shape.rank - 1), value, old)
+    return [items.with_buffer(tf.tensor_scatter_nd_update(items.buffer, coordinates, value))]
+
+
+def _past_the_end_is_padding(items: ListValue, index: Value, batch: Batch) -> bool:
+    """In a loop `while t < n` that writes slot t of a list of n: a finished row's slot t lies in its padding."""
+    bound = batch.bounded_by
+    return bound is not None and items.size is not None and bound == (id(index.tensor), id(items.size))
+
+
+def _with_element(items: ListValue, item: Value, batch: Batch, *, batched: bool) -> ListValue:
+    if items.buffer is not None:
+        if set(item.sizes) != set(items.element_sizes) or any(
+            items.element_sizes[axis] is not size for axis, size in item.sizes.items()
+        ):
+            raise NotConvertible("a list whose elements differ in shape")
+        return items.promoted(batch) if batched else items
+    if item.sizes:
+        raise NotConvertible("a list of elements of ragged shape")
+    return items.materialised(item.shape, batch, batched=batched)
+
+
+@converts("TensorListStack", always=True)
+def convert_list_stack(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Value]:
+    """`ta.stack`."""
+    items = inputs[0].materialised(_stack_shape(op, inputs[1]), batch, batched=inputs[0].size is not None)
+    return [stacked(items)]
+
+
+def _stack_shape(op: Op, given: Value) -> Any:
+    shape = _element_shape(op, given)
+    if shape.rank is not None and shape.is_fully_defined():
+        return shape
+    result = op.outputs[0].shape
+    return result[1:] if result.rank else shape
+
+
+@converts("TensorListGather", checks="an index is out of range", always=True)
+def convert_list_gather(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Value]:
+    """`ta.gather`: elements by a vector of indices."""
+    items, indices, given = inputs
+    items = items.materialised(_stack_shape(op, given), batch, batched=False)
+    positions = _checked(items, indices, batch)
+    sizes = {axis + 1: size for axis, size in items.element_sizes.items()}
+    if not items.batched and positions.shape.rank == 1:
+        return [shared(tf.gather(items.buffer, positions))]
+    items = items.promoted(batch)
+    sizes |= indices.sizes
+    if positions.shape.rank == 1:
+        tensor = tf.gather(items.buffer, positions)
+        return [batched(tf.transpose(tensor, [1, 0, *range(2, tensor.shape.rank)]), sizes)]
+    rows = tf.broadcast_to(tf.range(tf.shape(positions)[0])[:, None], tf.shape(positions))
+    return [batched(tf.gather_nd(items.buffer, tf.stack([positions, rows], axis=-1)), sizes)]
+
+
+@converts("TensorListPushBack", always=True)
+def convert_list_push(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Any]:
+    """Appends where all rows have the same number of elements."""
+    items, item = inputs
+    if items.size is not None or items.length.batched or batch.active is not None:
+        raise NotConvertible("appending to lists whose number of elements differs between examples")
+    needs_rows = items.batched or item.batched
+    items = _with_element(items, item, batch, batched=needs_rows)
+    value = batch.rows(item) if items.batched else item.tensor
+    slots = items.slots + 1
+    return [replace(items, buffer=tf.concat([items.buffer, value[None]], 0), slots=slots, length=shared(tf.cast(slots, tf.int32)))]
+
+
+@converts("TensorListScatterIntoExistingList TensorListScatterV2", checks="an index is out of range", always=True)
+def convert_list_scatter(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Any]:
+    """`ta.scatter`: the elements of a tensor to the given slots."""
+    if op.type == "TensorListScatterV2":
+        values, indices, _, count = inputs
+        known = count.static()
+        if known is None or known < 0:
+            raise NotConvertible("a scatter into a list of unknown length")
+        items = ListValue(None, False, shared(tf.constant(int(known))), int(known), op.attrs["element_dtype"])
+    else:
+        items, values, indices = inputs
+    if values.sizes or indices.batched:
+        raise NotConvertible("a scatter into a list at positions that differ between examples")
+    element = Value(values.tensor[:, 0] if values.batched else values.tensor[0], values.batched)
+    items = _with_element(items, element, batch, batched=items.batched or values.batched or batch.active is not None)
+    positions = _checked(items, indices, batch)
+    content = values.tensor
+    if items.batched:
+        content = batch.rows(values)
+        content = tf.transpose(content, [1, 0, *range(2, content.shape.rank)])
+        if batch.active is not None:
+            old = tf.gather(items.buffer, positions)
+            content = tf.where(at_axis(batch.active, content.shape.rank - 2)[None], content, old)
+    return [items.with_buffer(tf.tensor_scatter_nd_update(items.buffer, positions[:, None], content))]

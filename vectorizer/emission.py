@@ -1,0 +1,89 @@
+"""Pass 5: emit the batched program into the current graph (or run it eagerly).
+
+Walks the normalised program once; every value is converted by its op's own rule. Loops and branches are in
+`loops.py` and `branches.py`, ops without a rule in `fallback.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from vectorizer import branches, fallback, loops
+from vectorizer.batch import Batch
+from vectorizer.plan import Plan
+from vectorizer.program import Op, Program, Var
+from vectorizer.registry import convert, find, run_unchanged
+from vectorizer.report import Report
+from vectorizer.values import NotConvertible, Value, shared
+
+_LARGE_CONSTANT = 1024  # elements; larger ones are held once, as a captured tensor, not copied into every graph
+
+
+class Emitter:
+    """Emits one plan. `report` collects what could not be converted natively."""
+
+    def __init__(self, plan: Plan, report: Report, constants: dict[Var, Any]) -> None:
+        self.plan = plan
+        self.report = report
+        self._large = constants
+        self._small: dict[tuple[int, Var], Any] = {}
+
+    def run(self, program: Program, inputs: Sequence[Any], batch: Batch) -> list[Any]:
+        """Emit a nested or whole program on the given values."""
+        env: dict[Var, Any] = dict(zip(program.inputs, inputs, strict=True))
+        self.run_ops(program.ops, env, batch)
+        return [self.value(var, env) for var in program.outputs]
+
+    def run_ops(self, ops: Sequence[Op], env: dict[Var, Any], batch: Batch) -> None:
+        """Emit ops in order; their results are added to `env`."""
+        for op in ops:
+            if op.type == "Const":
+                continue  # made where it is used
+            inputs = [self.value(var, env) for var in op.inputs]
+            env.update(zip(op.outputs, self.emit(op, inputs, batch), strict=True))
+
+    def value(self, var: Var, env: Mapping[Var, Any]) -> Any:
+        """What a Var stands for here; constants are made in whatever graph is current."""
+        if var.constant is None:
+            return env[var]
+        return shared(self._constant(var))
+
+    def _constant(self, var: Var) -> Any:
+        if np.size(var.constant) > _LARGE_CONSTANT:
+            if var not in self._large:
+                with tf.init_scope():
+                    self._large[var] = tf.constant(var.constant, dtype=var.dtype)
+            return self._large[var]
+        if tf.executing_eagerly():
+            return tf.constant(var.constant, dtype=var.dtype)
+        key = (id(tf.compat.v1.get_default_graph()), var)
+        if key not in self._small:
+            self._small[key] = tf.constant(var.constant, dtype=var.dtype)
+        return self._small[key]
+
+    def emit(self, op: Op, inputs: Sequence[Any], batch: Batch) -> Sequence[Any]:
+        """The results of one op."""
+        if op.type == "While":
+            return loops.emit_while(self, op, inputs, batch)
+        if op.bodies:
+            return branches.emit_branches(self, op, inputs, batch)
+        if find(op.type) is None and not any(value.batched for value in inputs):
+            return run_unchanged(op, inputs)
+        try:
+            if find(op.type) is None:
+                raise NotConvertible("no converter for this op")
+            return convert(op, inputs, batch)
+        except NotConvertible as reason:
+            self.report.add_fallback(op, str(reason))
+            return fallback.emit_per_row(op, inputs, batch)
+
+
+def as_value(value: Any) -> Value:
+    """Narrow an emitted result to a tensor value."""
+    if not isinstance(value, Value):
+        raise NotConvertible("a list of tensors used as a tensor")
+    return value

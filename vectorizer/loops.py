@@ -1,0 +1,278 @@
+"""While over a batch.
+
+*All rows agree when to stop* (the predicate is shared): an ordinary loop over batched values.
+
+*Rows stop at different times*: the loop runs until the last row is done. Rows that are done must keep what they had, so
+every batched variable is masked: `where(active, new, old)`. What needs no mask: variables handed on unchanged, uniform
+ones (they matter only to rows that still run), lists and scattered buffers (whoever writes a slot masks that slot).
+
+Two ways to know who is active:
+
+* *bounded*: the predicate is `counter < n` with a uniform counter that only grows and an n that doesn't change. Then a
+  comparison at the start of each step tells, and the loop runs to the largest n: no reduction per step.
+* *general*: `active` is carried; after each step the predicate is evaluated again for the rows still active, and the loop
+  ends when none is left. Finished rows evaluate it too, on frozen values; their answer is ignored and nothing can raise.
+
+A uniform variable that is read after the loop has, for each row, the value it had when that row stopped; it is carried a
+second time, batched, only if somebody reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from vectorizer.batch import Batch
+from vectorizer.carries import BatchedCarry, Carry, KindRaised, ListCarry, SharedCarry, pack_all, unpack_all, width
+from vectorizer.kinds import Kind
+from vectorizer.lists import ListValue
+from vectorizer.plan import Bound, LoopPlan
+from vectorizer.program import Op
+from vectorizer.values import Value
+
+if TYPE_CHECKING:
+    from vectorizer.emission import Emitter
+
+_LARGEST_COUNTER = 2**31 - 1
+
+
+def emit_while(emitter: Emitter, op: Op, inputs: Sequence[Any], batch: Batch) -> list[Any]:
+    """One loop; emitted again with a variable raised to batched if analysis had been too hopeful."""
+    plan = emitter.plan.loops[op]
+    while True:
+        try:
+            return _Loop(emitter, op, plan, inputs, batch).emit()
+        except KindRaised as raised:
+            plan = plan.raised(raised.position)
+
+
+@dataclass
+class _Loop:
+    emitter: Emitter
+    op: Op
+    plan: LoopPlan
+    inputs: Sequence[Any]
+    batch: Batch
+
+    def __post_init__(self) -> None:
+        self._cond, self._body = self.op.bodies["cond"], self.op.bodies["body"]
+        self._carried = [k for k in range(len(self.inputs)) if k not in self.plan.invariant]
+        self._initial = {k: self._start(k) for k in self._carried}
+        self._carries: list[Carry] = self._settle_sizes([self._carry(k) for k in self._carried])
+        self._exits = [k for k in self._carried if k in self.plan.exits]
+
+    # -- what travels -----------------------------------------------------------------------------------------------
+
+    def _start(self, k: int) -> Any:
+        value, planned = self.inputs[k], self.plan.variables[k]
+        if isinstance(value, ListValue):
+            element = planned.element
+            if value.buffer is None and element is None:
+                return value
+            return value.materialised(element, self.batch, batched=planned.kind == Kind.BATCHED)
+        if planned.kind == Kind.BATCHED:
+            return Value(self.batch.rows(value), True, value.sizes, size=value.size, upper=value.upper)
+        return value
+
+    def _carry(self, k: int) -> Carry:
+        value = self._initial[k]
+        if isinstance(value, ListValue):
+            return ListCarry(value, growing=self.op in self.emitter.plan.growing and k in self.emitter.plan.growing[self.op])
+        var = self._body.inputs[k]
+        if self.plan.variables[k].kind == Kind.BATCHED:
+            unknown = [] if var.rank is None else [axis for axis, size in enumerate(var.shape.as_list()) if size is None]
+            stable = {axis: size for axis, size in value.sizes.items()}
+            changing = tuple(axis for axis in unknown if axis not in stable)
+            return BatchedCarry(stable, changing)
+        upper = _LARGEST_COUNTER if k in self.plan.counters else None
+        return SharedCarry(k, upper, dynamic=var.rank is not None and None in var.shape.as_list())
+
+    def _settle_sizes(self, carries: list[Carry]) -> list[Carry]:
+        """Ragged variables whose Size the body changes carry their lengths: found by a trial emission of the body."""
+        while any(isinstance(carry, BatchedCarry) and carry.stable for carry in carries):
+            changed = self._sizes_changed_by_body(carries)
+            if not changed:
+                break
+            for position, axes in changed.items():
+                carry = carries[position]
+                assert isinstance(carry, BatchedCarry)
+                stable = {axis: size for axis, size in carry.stable.items() if axis not in axes}
+                carries[position] = BatchedCarry(stable, tuple(sorted({*carry.changing, *axes})))
+        return carries
+
+    def _sizes_changed_by_body(self, carries: list[Carry]) -> dict[int, list[int]]:
+        changed: dict[int, list[int]] = {}
+        report = self.emitter.report
+        self.emitter.report = report.scratch()
+
+        @tf.function(autograph=False)
+        def trial(*tensors: Any) -> Any:
+            values = unpack_all(carries, tensors)
+            inner = self.batch.within(self.batch.active, ok=tf.ones([self.batch.size], tf.bool))
+            results = self.emitter.run(self._body, self._bind(values), inner)
+            for position, carry in enumerate(carries):
+                if isinstance(carry, BatchedCarry):
+                    new = results[self._carried[position]]
+                    axes = [axis for axis, size in carry.stable.items() if new.sizes.get(axis) is not size]
+                    if axes:
+                        changed[position] = axes
+            return tf.constant(0)
+
+        flat = pack_all(carries, list(self._initial.values()), self.batch)
+        shapes = [shape for carry, part in self._parts(carries, flat) for shape in carry.shapes(part)]
+        trial.get_concrete_function(*(tf.TensorSpec(shape, tensor.dtype) for shape, tensor in zip(shapes, flat, strict=True)))
+        self.emitter.report = report
+        return changed
+
+    @staticmethod
+    def _parts(carries: Sequence[Carry], flat: Sequence[Any]) -> list[tuple[Carry, Sequence[Any]]]:
+        parts, position = [], 0
+        for carry in carries:
+            parts.append((carry, flat[position : position + width(carry)]))
+            position += width(carry)
+        return parts
+
+    def _bind(self, carried: Sequence[Any]) -> list[Any]:
+        """Values of all loop variables, invariant ones included."""
+        values = list(self.inputs)
+        for k, value in zip(self._carried, carried, strict=True):
+            values[k] = value
+        return values
+
+    # -- the loop itself --------------------------------------------------------------------------------------------
+
+    def emit(self) -> list[Any]:
+        """The loop's outputs."""
+        if self.plan.predicate != Kind.BATCHED:
+            final = self._run(self._while_all)
+        elif self.plan.bound is not None:
+            final = self._run(self._while_bounded)
+        else:
+            final = self._run(self._while_any)
+        results = list(self.inputs)
+        for k, value in zip(self._carried, final, strict=True):
+            results[k] = value
+        return results
+
+    def _run(self, strategy: Callable[..., tuple[list[Any], list[Any], Any]]) -> list[Any]:
+        flat = pack_all(self._carries, list(self._initial.values()), self.batch)
+        shapes = [shape for carry, part in self._parts(self._carries, flat) for shape in carry.shapes(part)]
+        exits = [self.batch.rows(self._initial[k]) for k in self._exits]
+        flat_out, exits_out, ok = strategy(flat, shapes, exits)
+        if ok is not None:
+            self.batch.check(ok)
+        values = unpack_all(self._carries, flat_out)
+        for k, exit_value in zip(self._exits, exits_out, strict=True):
+            values[self._carried.index(k)] = Value(exit_value, True)
+        return values
+
+    def _predicate(self, values: Sequence[Any], batch: Batch) -> Any:
+        return self.emitter.run(self._cond, self._bind(values), batch)[0].tensor
+
+    def _all_ok(self) -> Any:
+        return tf.ones([self.batch.size], tf.bool)
+
+    def _step(self, flat: Sequence[Any], exits: Sequence[Any], inner: Batch, active: Any) -> tuple[list[Any], list[Any], list[Any]]:
+        """Run the body once: (flat new tensors, new exit values, new values)."""
+        old = unpack_all(self._carries, flat)
+        results = self.emitter.run(self._body, self._bind(old), inner)
+        new = [results[k] for k in self._carried]
+        new_exits = []
+        for k, previous in zip(self._exits, exits, strict=True):
+            value = new[self._carried.index(k)]
+            new_exits.append(BatchedCarry().mask(active, value, Value(previous, True), inner).tensor)
+        if active is not None:
+            new = [
+                carry.mask(active, value, before, inner)
+                for carry, value, before in zip(self._carries, new, old, strict=True)
+            ]
+        return pack_all(self._carries, new, inner), new_exits, new
+
+    def _while_all(self, flat: list[Any], shapes: list[Any], exits: list[Any]) -> tuple[list[Any], list[Any], Any]:
+        """The predicate is the same for every row. It is carried where evaluating it could fail a row."""
+        checked = self.plan.checks
+        if not self.plan.predicate_checks:
+
+            def go(flat: Any, *_: Any) -> Any:
+                return self._predicate(unpack_all(self._carries, flat), self.batch.within(self.batch.active))
+
+            def body(flat: Any, *rest: Any) -> Any:
+                inner = self.batch.within(self.batch.active, ok=rest[0] if checked else None)
+                new, _, _ = self._step(flat, [], inner, None)
+                return (new, inner.ok) if checked else (new,)
+
+            start = (flat, self._all_ok()) if checked else (flat,)
+            invariants = (shapes, start[1].shape) if checked else (shapes,)
+            results = tf.while_loop(go, body, start, shape_invariants=invariants)
+            return list(results[0]), [], results[1] if checked else None
+
+        first = self.batch.within(self.batch.active, ok=self._all_ok())
+        predicate = self._predicate(unpack_all(self._carries, flat), first)
+
+        def carried_body(_: Any, flat: Any, ok: Any) -> Any:
+            inner = self.batch.within(self.batch.active, ok=ok)
+            new, _, values = self._step(flat, [], inner, None)
+            return self._predicate(unpack_all(self._carries, new), inner), new, inner.ok
+
+        start = (predicate, flat, first.ok)
+        invariants = (predicate.shape, shapes, first.ok.shape)
+        _, out, ok = tf.while_loop(lambda go, *_: go, carried_body, start, shape_invariants=invariants)
+        return list(out), [], ok
+
+    def _while_bounded(self, flat: list[Any], shapes: list[Any], exits: list[Any]) -> tuple[list[Any], list[Any], Any]:
+        """`counter < n`: run to the largest n of the active rows."""
+        bound = self.plan.bound
+        assert bound is not None
+        limit = self._bind(list(self._initial.values()))[bound.limit]
+        limits = tf.cast(self.batch.rows(limit), limit.dtype)
+        counted = limits if self.batch.active is None else tf.where(self.batch.active, limits, limits.dtype.min)
+        last = tf.reduce_max(tf.concat([counted, [limits.dtype.min]], 0))
+        checked = self.plan.checks
+
+        def counter(values: Sequence[Any]) -> Any:
+            return values[self._carried.index(bound.counter)].tensor
+
+        def go(flat: Any, *_: Any) -> Any:
+            return _compare(bound, counter(unpack_all(self._carries, flat)), last)
+
+        def body(flat: Any, exits: Any, *rest: Any) -> Any:
+            now = counter(unpack_all(self._carries, flat))
+            active = self.batch.and_active(_compare(bound, now, limits))
+            same = (id(now), id(limit.size)) if limit.size is not None and bound.operator == "Less" else None
+            inner = self.batch.within(active, ok=rest[0] if checked else None, bounded_by=same)
+            new, new_exits, _ = self._step(flat, exits, inner, active)
+            return (new, new_exits, inner.ok) if checked else (new, new_exits)
+
+        exit_shapes = [tensor.shape for tensor in exits]
+        start = (flat, exits, self._all_ok()) if checked else (flat, exits)
+        invariants = (shapes, exit_shapes, start[2].shape) if checked else (shapes, exit_shapes)
+        results = tf.while_loop(go, body, start, shape_invariants=invariants)
+        return list(results[0]), list(results[1]), results[2] if checked else None
+
+    def _while_any(self, flat: list[Any], shapes: list[Any], exits: list[Any]) -> tuple[list[Any], list[Any], Any]:
+        """Any predicate: carry who is active."""
+        first = self.batch.within(self.batch.active, ok=self._all_ok())
+        predicate = self.batch.rows(Value(self._predicate(unpack_all(self._carries, flat), first), True))
+        active = tf.logical_and(self.batch.and_active(predicate), first.ok)
+
+        def body(active: Any, flat: Any, exits: Any, ok: Any) -> Any:
+            inner = self.batch.within(active, ok=ok)
+            new, new_exits, _ = self._step(flat, exits, inner, active)
+            again = self._predicate(unpack_all(self._carries, new), inner)
+            # A row that failed stops: it would otherwise go on with a harmless operand, perhaps for ever.
+            return tf.logical_and(tf.logical_and(active, again), inner.ok), new, new_exits, inner.ok
+
+        start = (active, flat, exits, first.ok)
+        invariants = (active.shape, shapes, [tensor.shape for tensor in exits], first.ok.shape)
+        _, out, exits_out, ok = tf.while_loop(
+            lambda active, *_: tf.reduce_any(active), body, start, shape_invariants=invariants
+        )
+        return list(out), list(exits_out), ok
+
+
+def _compare(bound: Bound, counter: Any, limit: Any) -> Any:
+    return counter <= limit if bound.operator == "LessEqual" else counter < limit
+

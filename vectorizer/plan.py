@@ -1,0 +1,187 @@
+"""Pass 4: choose a strategy for each loop, branch and unsupported op. Data only: printable, testable, nothing runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from vectorizer.analysis import Analysis
+from vectorizer.errors import Finding
+from vectorizer.kinds import Abstract, Kind
+from vectorizer.program import Op, Program, Var
+from vectorizer.registry import find
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The predicate is `counter < limit` (or `<=`): positions of both among the loop variables."""
+
+    counter: int
+    limit: int
+    operator: str
+
+
+@dataclass(frozen=True)
+class LoopPlan:
+    """How one loop is emitted.
+
+    `invariant` variables are bound outside; `counters` start at 0 or more and only grow; `exits` are uniform variables
+    that are read after the loop; `checks` says whether the body can fail a row, `predicate_checks` whether the predicate can.
+    """
+
+    invariant: frozenset[int]
+    variables: tuple[Abstract, ...]
+    predicate: Kind
+    bound: Bound | None
+    counters: frozenset[int]
+    exits: frozenset[int]
+    checks: bool
+    predicate_checks: bool
+
+    @property
+    def strategy(self) -> str:
+        """In words, for the report."""
+        if self.predicate != Kind.BATCHED:
+            return "loop, all rows together"
+        return "loop to the longest row, masked by its bound" if self.bound else "loop until no row is active, masked"
+
+    def raised(self, position: int) -> LoopPlan:
+        """With one variable batched after all."""
+        variables = list(self.variables)
+        variables[position] = replace(variables[position], kind=Kind.BATCHED)
+        bound = None if self.bound is not None and self.bound.counter == position else self.bound
+        return replace(self, variables=tuple(variables), bound=bound, exits=self.exits - {position})
+
+
+@dataclass
+class Plan:
+    """Strategies by op, and the ops that are refused."""
+
+    program: Program
+    analysis: Analysis
+    loops: dict[Op, LoopPlan] = field(default_factory=dict)
+    branch_kinds: dict[Op, list[Kind]] = field(default_factory=dict)
+    growing: dict[Op, frozenset[int]] = field(default_factory=dict)
+    refused: list[Finding] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        lines = []
+        for op in self.program.walk():
+            if op in self.loops:
+                lines.append(f"{op.type} {op.where()}: {self.loops[op].strategy}")
+            elif op in self.branch_kinds:
+                lines.append(f"{op.type} {op.where()}: {self.branch_strategy(op)}")
+            elif find(op.type) is None and any(self.analysis.kind(var) == Kind.BATCHED for var in op.inputs):
+                lines.append(f"{op.type} {op.where()}: looped over rows, no converter")
+        return "\n".join(lines) or "every op native, no control flow"
+
+    def branch_strategy(self, op: Op) -> str:
+        """In words, for the report."""
+        if self.analysis.branches[op] == Kind.BATCHED:
+            return "both branches run, each row takes its own"
+        return "one branch runs for all rows"
+
+
+def make_plan(program: Program, analysis: Analysis) -> Plan:
+    """The plan of a whole program."""
+    from vectorizer.converters.state import REFUSED
+
+    plan = Plan(program, analysis)
+    _plan_program(plan, program, frozenset(program.outputs))
+    plan.refused = [Finding(op, REFUSED[op.type]) for op in program.walk() if op.type in REFUSED]
+    return plan
+
+
+def _plan_program(plan: Plan, program: Program, outputs: frozenset[Var]) -> None:
+    read = {var for op in program.ops for var in op.inputs} | outputs
+    for op in program.ops:
+        if op.type == "While":
+            plan.loops[op] = _plan_loop(plan, op, read)
+            plan.growing[op] = _growing(op)
+        elif op.bodies:
+            plan.branch_kinds[op] = [plan.analysis.kind(var) for var in op.outputs]
+        for body in op.bodies.values():
+            _plan_program(plan, body, frozenset(body.outputs))
+
+
+def _plan_loop(plan: Plan, op: Op, read: set[Var]) -> LoopPlan:
+    facts = plan.analysis.loops[op]
+    cond, body = op.bodies["cond"], op.bodies["body"]
+    counters = frozenset(k for k in range(len(op.inputs)) if k not in facts.invariant and _counts_up(op, k))
+    uniform = [
+        k
+        for k, value in enumerate(facts.variables)
+        if k not in facts.invariant and value.kind < Kind.BATCHED and facts.predicate == Kind.BATCHED
+    ]
+    return LoopPlan(
+        facts.invariant,
+        tuple(facts.variables),
+        facts.predicate,
+        _bound(plan, op, counters) if facts.predicate == Kind.BATCHED else None,
+        counters,
+        frozenset(k for k in uniform if op.outputs[k] in read),
+        can_fail(body),
+        can_fail(cond),
+    )
+
+
+def can_fail(program: Program) -> bool:
+    """Whether any op in it, nested ones included, checks something."""
+    for op in program.walk():
+        rule = find(op.type)
+        if rule is not None and rule.checks:
+            return True
+    return any(_may_misalign(op) for op in program.walk())
+
+
+def _may_misalign(op: Op) -> bool:
+    """Elementwise ops check that ragged operands agree."""
+    return any(var.rank is not None and None in var.shape.as_list() for var in op.outputs)
+
+
+def _producer(program: Program, var: Var) -> Op | None:
+    return next((op for op in program.ops if var in op.outputs), None)
+
+
+def _counts_up(op: Op, k: int) -> bool:
+    """Starts at a constant >= 0 and grows by a constant >= 0 each step."""
+    start, body = op.inputs[k].constant, op.bodies["body"]
+    if start is None or start.ndim != 0 or not op.inputs[k].dtype.is_integer or start < 0:
+        return False
+    add = _producer(body, body.outputs[k])
+    if add is None or add.type not in ("Add", "AddV2") or body.inputs[k] not in add.inputs:
+        return False
+    step = [var.constant for var in add.inputs if var is not body.inputs[k]]
+    return len(step) == 1 and step[0] is not None and step[0].ndim == 0 and step[0] >= 0
+
+
+def _bound(plan: Plan, op: Op, counters: frozenset[int]) -> Bound | None:
+    """Recognise `counter < limit` with a counter that only grows and a limit that doesn't change."""
+    cond = op.bodies["cond"]
+    compare = _producer(cond, cond.outputs[0])
+    if compare is None or compare.type not in ("Less", "LessEqual", "Greater", "GreaterEqual"):
+        return None
+    left, right = compare.inputs
+    if compare.type.startswith("Greater"):
+        left, right = right, left
+    positions = {var: k for k, var in enumerate(cond.inputs)}
+    counter, limit = positions.get(left), positions.get(right)
+    facts = plan.analysis.loops[op]
+    if counter not in counters or limit is None or limit not in facts.invariant:
+        return None
+    if counter is None or facts.variables[counter].kind == Kind.BATCHED:
+        return None
+    return Bound(counter, limit, "LessEqual" if compare.type.endswith("Equal") else "Less")
+
+
+def _growing(op: Op) -> frozenset[int]:
+    """Loop variables that are lists to which the body appends."""
+    body = op.bodies["body"]
+    found = set()
+    for k, var in enumerate(body.outputs):
+        producer = _producer(body, var)
+        while producer is not None and producer.type.startswith("TensorList"):
+            if producer.type == "TensorListPushBack":
+                found.add(k)
+                break
+            producer = _producer(body, producer.inputs[0])
+    return frozenset(found)

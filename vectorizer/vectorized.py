@@ -1,0 +1,334 @@
+"""`vectorize`: from a per-example function to programs that run a whole batch."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from vectorizer import regions
+from vectorizer.analysis import analyse
+from vectorizer.batch import Batch
+from vectorizer.boundary import Boundary
+from vectorizer.emission import Emitter
+from vectorizer.errors import Finding, VectorizationError
+from vectorizer.kinds import Abstract, Kind
+from vectorizer.plan import make_plan
+from vectorizer.program import Var
+from vectorizer.report import Report
+from vectorizer.tracing import normalise, trace_function
+from vectorizer.values import NotConvertible, Size, batched, pad_axis, shared
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Something whose size the caller measures and pads: a variable dimension, or the bytes of a text.
+
+    `axis` is None for text: a size born inside the program, such as its number of characters, is padded to that bound.
+    """
+
+    input: int
+    axis: int | None
+
+
+def vectorize(
+    fn: Callable[..., Any], specs: Sequence[Any] | Mapping[str, Any], *, strict: bool = False
+) -> Vectorized:
+    """Vectorize a per-example function once.
+
+    `specs`: tf.TensorSpecs of ONE example, None for variable dimensions; a mapping has `fn` called by keyword.
+    `strict`: an op that could only be looped over the rows is an error.
+
+    Raises VectorizationError, which lists every op that stands in the way.
+    """
+    return Vectorized(fn, specs, strict=strict)
+
+
+class Vectorized:
+    """A per-example function and its batched programs. See `docs/architecture.md` for what crosses `compile`."""
+
+    def __init__(self, fn: Callable[..., Any], specs: Sequence[Any] | Mapping[str, Any], *, strict: bool) -> None:
+        self._name = getattr(fn, "__name__", type(fn).__name__)
+        self.concrete, self._positional = trace_function(fn, specs)
+        named = isinstance(specs, Mapping)
+        self.input_names = tuple(specs) if isinstance(specs, Mapping) else tuple(map(str, range(len(specs))))
+        self.input_specs = tuple(specs.values()) if isinstance(specs, Mapping) else tuple(specs)
+        self.per_example = fn if hasattr(fn, "get_concrete_function") else tf.function(fn)
+        self._named = named
+        self._structure = self.concrete.structured_outputs
+        self.program = normalise(self.concrete)
+        self._check_inputs()
+        self.output_specs = tuple(tf.TensorSpec(var.shape, var.dtype) for var in self.program.outputs)
+        self.output_names = _output_names(self._structure, len(self.output_specs))
+        self.input_dims = tuple(
+            (k, axis) for k, spec in enumerate(self.input_specs) for axis, size in enumerate(spec.shape) if size is None
+        )
+        texts = [Bound(k, None) for k, spec in enumerate(self.input_specs) if spec.dtype == tf.string]
+        self.bounds = (*(Bound(k, axis) for k, axis in self.input_dims), *texts)
+        self._explicit = self.program.inputs[: len(self.input_specs)]
+        abstract = {var: Abstract(Kind.BATCHED) for var in self._explicit}
+        abstract |= {var: Abstract(Kind.SHARED) for var in self.program.captures}
+        self._plan = make_plan(self.program, analyse(self.program, abstract))
+        if self._plan.refused:
+            raise VectorizationError(self._name, self._plan.refused)
+        self.report = Report(self._name, self._plan)
+        self._constants: dict[Var, Any] = {}
+        self.output_dims: tuple[tuple[int, int], ...] = ()
+        self._flexible = self._build(self.report, None, None, jit=False)
+        self._strict(strict)
+
+    def _check_inputs(self) -> None:
+        for name, spec in zip(self.input_names, self.input_specs, strict=True):
+            if spec.shape.rank is None:
+                raise ValueError(f"input {name!r}: its rank must be known; give a shape, with None for variable dimensions")
+
+    def _strict(self, strict: bool) -> None:
+        if not (strict and self.report.fallbacks):
+            return
+        entries = {entry.name: entry for entry in self.report.fallbacks}
+        findings = [
+            Finding(op, f"would run once for each row: {entries[op.name].reason}")
+            for op in self.program.walk()
+            if op.name in entries
+        ]
+        raise VectorizationError(self._name, findings)
+
+    # -- programs ---------------------------------------------------------------------------------------------------
+
+    def compile(self, rows: int | None = None, lengths: Sequence[int] | None = None, *, jit: bool = False) -> BatchedProgram:
+        """A program for batches of one shape, or of any.
+
+        `rows` and `lengths` (one per `self.bounds`) fix all shapes; without them the one flexible program is returned.
+        `jit`: compiled by XLA as far as it can be; needs fixed shapes.
+        """
+        if rows is None and lengths is None:
+            if jit:
+                raise ValueError("a program compiled by XLA needs fixed shapes: give rows and lengths")
+            return self._flexible
+        if rows is None or lengths is None or len(lengths) != len(self.bounds):
+            raise ValueError(f"give rows and one length for each of the {len(self.bounds)} bounds")
+        return self._build(self.report.scratch(), rows, tuple(lengths), jit=jit)
+
+    @property
+    def compilable(self) -> bool:
+        """Whether there is anything that XLA could compile."""
+        return bool(self._stages.compiled)
+
+    @functools.cached_property
+    def _stages(self) -> regions.Stages:
+        return regions.split(self.program, frozenset(self.report.looped))
+
+    def _build(self, report: Report, rows: int | None, lengths: tuple[int, ...] | None, *, jit: bool) -> BatchedProgram:
+        specs = self._batched_specs(rows, lengths)
+        size_spec = [tf.TensorSpec([rows], tf.int32) for _ in self.input_dims]
+        longest = self._longest(lengths)
+        dims: list[tuple[int, int]] = []
+
+        def program(inputs: Sequence[Any], sizes: Sequence[Any], real: Any) -> Any:
+            count = rows if rows is not None else tf.size(tf.range(real)) if not inputs else tf.shape(inputs[0])[0]
+            batch = Batch(count, longest=longest)
+            emitter = Emitter(self._plan, report, self._constants)
+            env = self._environment(inputs, sizes)
+            stages = self._stages if jit else None
+            if stages is None or stages.whole:
+                emitter.run_ops(self.program.ops, env, batch)
+            else:
+                emitter.run_ops(stages.before, env, batch)
+                self._run_compiled(stages, emitter, env, batch)
+                emitter.run_ops(stages.after, env, batch)
+            outputs = [emitter.value(var, env) for var in self.program.outputs]
+            dims[:] = [(k, axis) for k, value in enumerate(outputs) for axis in sorted(value.sizes)]
+            out_lengths = [outputs[k].sizes[axis].lengths for k, axis in dims]
+            spare = tf.range(count) >= real
+            return [batch.rows(value) for value in outputs], out_lengths, tf.logical_or(batch.ok, spare)
+
+        whole = jit and self._stages.whole
+        function = tf.function(program, autograph=False, jit_compile=True if whole else None)
+        try:
+            concrete = function.get_concrete_function(specs, size_spec, tf.TensorSpec([], tf.int32))
+        except NotConvertible as reason:
+            raise VectorizationError(self._name, self._unconvertible(str(reason))) from reason
+        if not self.output_dims:
+            self.output_dims = tuple(dims)
+        return BatchedProgram(concrete, len(specs), len(size_spec), len(self.output_specs))
+
+    def _unconvertible(self, reason: str) -> list[Finding]:
+        suspects = [op for op in self.program.walk() if op.type.startswith("TensorList")] or list(self.program.ops)
+        return [Finding(suspects[0], reason)]
+
+    def _longest(self, lengths: tuple[int, ...] | None) -> int | None:
+        if lengths is None or not lengths:
+            return None
+        texts = [length for bound, length in zip(self.bounds, lengths, strict=True) if bound.axis is None]
+        return max(texts or lengths)
+
+    def _batched_specs(self, rows: int | None, lengths: tuple[int, ...] | None) -> list[Any]:
+        padded = dict(zip(((b.input, b.axis) for b in self.bounds), lengths or (), strict=False))
+        specs = []
+        for k, spec in enumerate(self.input_specs):
+            shape = [size if size is not None else padded.get((k, axis)) for axis, size in enumerate(spec.shape.as_list())]
+            shape = [max(size, 1) if (k, axis) in padded and size is not None else size for axis, size in enumerate(shape)]
+            specs.append(tf.TensorSpec([rows, *shape], spec.dtype))
+        return specs
+
+    def _environment(self, inputs: Sequence[Any], sizes: Sequence[Any]) -> dict[Var, Any]:
+        env: dict[Var, Any] = {var: shared(tensor) for var, tensor in self.program.captures.items()}
+        by_input: dict[int, dict[int, Any]] = {k: {} for k in range(len(inputs))}
+        tensors = list(inputs)
+        for (k, axis), lengths in zip(self.input_dims, sizes, strict=True):
+            room = tensors[k].shape[axis + 1]
+            if room is None:
+                room = tf.maximum(tf.shape(tensors[k])[axis + 1], 1)
+                tensors[k] = pad_axis(tensors[k], axis + 1, room)
+            by_input[k][axis] = Size(lengths, room)
+        for k, var in enumerate(self._explicit):
+            env[var] = batched(tensors[k], by_input[k])
+        return env
+
+    def _run_compiled(self, stages: regions.Stages, emitter: Emitter, env: dict[Var, Any], batch: Batch) -> None:
+        """The compilable stage as a function of its own, under XLA."""
+        entering = Boundary([env[var] for var in stages.entering if var in env])
+        names = [var for var in stages.entering if var in env]
+        leaving: list[Boundary] = []
+
+        def region(tensors: Sequence[Any]) -> Any:
+            inner_env = dict(zip(names, entering.rebuild(tensors), strict=True))
+            inner = batch.within(None, ok=tf.ones([batch.size], tf.bool))
+            emitter.run_ops(stages.compiled, inner_env, inner)
+            leaving[:] = [Boundary([inner_env[var] for var in stages.leaving])]
+            return leaving[0].tensors, inner.ok
+
+        tensors, ok = tf.function(region, autograph=False, jit_compile=True)(entering.tensors)
+        batch.check(ok)
+        env.update(zip(stages.leaving, leaving[0].rebuild(tensors), strict=True))
+
+    # -- wrappers ---------------------------------------------------------------------------------------------------
+
+    def padded(self, *arrays: Any, lengths: Sequence[Any] = (), rows: int | None = None) -> tuple[Any, list[Any], Any]:
+        """The core form: dense `[B, P, ...]` inputs, int32 lengths `[B]` per variable dimension, `rows` real ones.
+
+        Returns (outputs, their lengths, ok); outputs in the function's own structure, lengths per `output_dims`.
+        """
+        count = len(arrays[0]) if rows is None else rows
+        outputs, out_lengths, ok = self._flexible(arrays, lengths, count)
+        return self._pack(outputs), out_lengths, ok
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """A batch in, a batch out: dense tensors `[B, ...]` or RaggedTensors; ragged out where sizes vary.
+
+        Raises the first failing row's own error.
+        """
+        values = [named[name] for name in self.input_names] if named else list(arguments)
+        arrays, lengths = self._densify(values)
+        outputs, out_lengths, ok = self._flexible(arrays, lengths, int(arrays[0].shape[0]))
+        failed = np.flatnonzero(~ok.numpy())
+        if len(failed):
+            self._raise_row(arrays, lengths, int(failed[0]))
+        return self._pack([self._ragged(k, tensor, out_lengths) for k, tensor in enumerate(outputs)])
+
+    def map(self, examples: Sequence[Sequence[Any]]) -> list[Any]:
+        """A list of argument tuples to a list of per-example results, as one batch. Raises a failing row's error."""
+        if not examples:
+            return []
+        columns = [[np.asarray(example[k]) for example in examples] for k in range(len(self.input_specs))]
+        arrays, lengths = [], []
+        for k, column in enumerate(columns):
+            array, sizes = self._stack(k, column)
+            arrays.append(array)
+            lengths += sizes
+        outputs, out_lengths, ok = self._flexible(arrays, lengths, len(examples))
+        for row in np.flatnonzero(~ok.numpy()):
+            self._raise_row(arrays, lengths, int(row))
+        results = []
+        for row in range(len(examples)):
+            results.append(self._pack([self._row(k, tensor, out_lengths, row) for k, tensor in enumerate(outputs)]))
+        return results
+
+    def _densify(self, values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        arrays, lengths = [], []
+        for k, value in enumerate(values):
+            axes = [axis for own, axis in self.input_dims if own == k]
+            if isinstance(value, tf.RaggedTensor):
+                dense = value.to_tensor()
+                sizes = [_ragged_lengths(value, axis) for axis in axes]
+            else:
+                dense = tf.convert_to_tensor(value, self.input_specs[k].dtype)
+                sizes = [tf.fill([dense.shape[0]], dense.shape[axis + 1]) for axis in axes]
+            arrays.append(dense)
+            lengths += sizes
+        return arrays, lengths
+
+    def _stack(self, k: int, column: Sequence[Any]) -> tuple[Any, list[Any]]:
+        dtype = self.input_specs[k].dtype
+        axes = [axis for own, axis in self.input_dims if own == k]
+        shape = np.max([item.shape for item in column], axis=0).astype(int) if column[0].ndim else ()
+        dense = np.full((len(column), *shape), b"" if dtype == tf.string else 0, dtype.as_numpy_dtype)
+        for row, item in enumerate(column):
+            dense[(row, *(slice(0, size) for size in item.shape))] = item if item.ndim else item.item()
+        sizes = [np.array([item.shape[axis] for item in column], np.int32) for axis in axes]
+        return tf.constant(dense, dtype), sizes
+
+    def _row(self, k: int, tensor: Any, out_lengths: Sequence[Any], row: int) -> Any:
+        cut = [slice(None)] * (tensor.shape.rank - 1)
+        for (own, axis), lengths in zip(self.output_dims, out_lengths, strict=True):
+            if own == k:
+                cut[axis] = slice(0, int(lengths[row]))
+        return tensor[(row, *cut)]
+
+    def _ragged(self, k: int, tensor: Any, out_lengths: Sequence[Any]) -> Any:
+        own = {axis: lengths for (out, axis), lengths in zip(self.output_dims, out_lengths, strict=True) if out == k}
+        if not own:
+            return tensor
+        if set(own) == {0}:
+            return tf.RaggedTensor.from_tensor(tensor, lengths=own[0])
+        rows = [self._row(k, tensor, out_lengths, row) for row in range(tensor.shape[0])]
+        return tf.ragged.stack([tf.RaggedTensor.from_tensor(r, ragged_rank=max(own)) if max(own) else r for r in rows])
+
+    def _raise_row(self, arrays: Sequence[Any], lengths: Sequence[Any], row: int) -> None:
+        example = []
+        for k, array in enumerate(arrays):
+            item = array[row]
+            for (own, axis), sizes in zip(self.input_dims, lengths, strict=True):
+                if own == k:
+                    index = [slice(None)] * axis + [slice(0, int(sizes[row]))]
+                    item = item[tuple(index)]
+            example.append(item)
+        self.concrete(*example)
+        raise RuntimeError(f"row {row} was flagged, but the function accepts it alone: please report this")
+
+    def _pack(self, outputs: Sequence[Any]) -> Any:
+        return tf.nest.pack_sequence_as(self._structure, list(outputs), expand_composites=True)
+
+
+class BatchedProgram:
+    """One traced program: `(inputs, lengths, rows) -> (outputs, output_lengths, ok)`. Safe to call from any thread."""
+
+    def __init__(self, concrete: Any, inputs: int, lengths: int, outputs: int) -> None:
+        self.concrete = concrete
+        self._inputs, self._lengths, self._outputs = inputs, lengths, outputs
+
+    def __call__(self, inputs: Sequence[Any], lengths: Sequence[Any], rows: int) -> tuple[list[Any], list[Any], Any]:
+        """Run one batch. Arrays may be numpy or tensors; results are tensors."""
+        if len(inputs) != self._inputs or len(lengths) != self._lengths:
+            raise ValueError(f"expected {self._inputs} inputs and {self._lengths} lengths, got {len(inputs)} and {len(lengths)}")
+        arguments = [tf.convert_to_tensor(item) for item in (*inputs, *(np.asarray(item, np.int32) for item in lengths))]
+        outputs, out_lengths, ok = self.concrete(list(arguments[: self._inputs]), list(arguments[self._inputs :]), tf.constant(rows))
+        return list(outputs), list(out_lengths), ok
+
+
+def _output_names(structure: Any, count: int) -> tuple[str, ...]:
+    if isinstance(structure, Mapping) and len(structure) == count:
+        return tuple(sorted(map(str, structure)))
+    return ("output",) if count == 1 else tuple(f"output_{k}" for k in range(count))
+
+
+def _ragged_lengths(value: Any, axis: int) -> Any:
+    if axis == 0:
+        return tf.cast(value.row_lengths(), tf.int32)
+    inner = value.values
+    return tf.cast(tf.reduce_max(tf.RaggedTensor.from_row_splits(inner.row_lengths(axis), value.row_splits), axis=1), tf.int32)
+
