@@ -167,10 +167,11 @@ class Supervisor:
 
     async def _load_with_siblings(self, model: ServedModel, group: asyncio.TaskGroup) -> None:
         description = await self._load_first_time(model)
-        place = self._models.index(model)
-        for name in reversed([name for name in description.file_models if name != description.name]):
-            sibling = ServedModel(name, ModelSource(model.source.location, name))
-            self._models.insert(place + 1, sibling)
+        names = [name for name in description.file_models if name != description.name]
+        siblings = [ServedModel(name, ModelSource(model.source.location, name)) for name in names]
+        place = self._models.index(model) + 1
+        self._models[place:place] = siblings
+        for sibling in siblings:
             group.create_task(self._load_first_time(sibling))
 
     async def _load_first_time(self, model: ServedModel) -> ModelDescription:
