@@ -244,7 +244,6 @@ class Dispatcher:
         lane = self._lanes_by_key[batch.lane]
         rows = [self._waiting[part.request_id] for part in batch.parts]
         if batch.bucket is None:
-            lane.metrics.unwarmed.inc()
             bucket = Bucket(batch.rows, batch.lengths)
         else:
             bucket = Bucket(batch.bucket.rows, batch.bucket.lengths)
@@ -303,6 +302,8 @@ class Dispatcher:
         stats, metrics = result.stats, lane.metrics
         metrics.compute_duration.observe(compute_s)
         metrics.padding_ratio.observe(stats.padding_ratio)
+        if stats.cold:
+            metrics.cold.inc()
         if stats.isolated:
             metrics.isolated.inc(stats.isolated)
         if stats.compiles > lane.compiles:

@@ -102,9 +102,9 @@ class Metrics:
             _LANE,
             registry=registry,
         )
-        self.unwarmed = Counter(
-            "batchd_unwarmed_batches_total",
-            "Batches larger than every warm bucket, sent to the plain program.",
+        self.cold = Counter(
+            "batchd_cold_batches_total",
+            "Batches that no warm bucket held; the plain program answered them.",
             _LANE,
             registry=registry,
         )
@@ -155,7 +155,7 @@ class LaneMetrics:
         self.compiles_loading = metrics.compiles.labels(*labels, "load")
         self.compiles_serving = metrics.compiles.labels(*labels, "serving")
         self.isolated = metrics.isolated.labels(*labels)
-        self.unwarmed = metrics.unwarmed.labels(*labels)
+        self.cold = metrics.cold.labels(*labels)
         self.queue_depth = metrics.queue_depth.labels(*labels)
 
     def requests(self, code: int) -> Counter:

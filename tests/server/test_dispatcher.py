@@ -253,7 +253,7 @@ async def test_lengths_choose_the_bucket_and_beyond_them_the_plain_program():
     assert engine.batches[-1] == (3, Bucket(4, (32, 4)))
     await ask(b"x" * 33, 5)
     assert engine.batches[-1] == (1, Bucket(1, (33, 5)))
-    assert served.sample("batchd_unwarmed_batches_total") == 1
+    assert served.sample("batchd_cold_batches_total") == 1
 
 
 async def test_a_delay_waits_for_company():

@@ -94,7 +94,12 @@ class FakeEngine:
             raise EngineDied(f"the engine of model {self.description.name!r} ended: {self.exited.result()}")
         answers = [self._answer(row) for row in rows][self.rows_lost :]
         padded = bucket.rows - len(rows)
-        stats = BatchStats(compute_s=self.seconds, rows_padded=padded, padding_ratio=padded / bucket.rows)
+        stats = BatchStats(
+            compute_s=self.seconds,
+            rows_padded=padded,
+            padding_ratio=padded / bucket.rows,
+            cold=bucket not in self.description.signatures[0].buckets,
+        )
         return BatchResult(answers, stats)
 
     def kill(self) -> None:
