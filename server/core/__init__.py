@@ -1,1 +1,1 @@
-
+"""The scheduler: pure decisions, standard library only; time is an argument."""

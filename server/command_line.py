@@ -1,0 +1,167 @@
+"""The `batchd` command. What is heavy is imported by the command that needs it, so help is instant."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+class LazyGroup(click.Group):
+    """Imports `predict` from the clients only when it is asked for."""
+
+    _elsewhere = {"predict": ("clients.command_line", "predict", "Send one example to a running server.")}  # noqa: RUF012
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Returns the names of all commands."""
+        return sorted([*super().list_commands(ctx), *self._elsewhere])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Returns a command; one that lives elsewhere is imported."""
+        if cmd_name not in self._elsewhere:
+            return super().get_command(ctx, cmd_name)
+        from importlib import import_module
+
+        module, name, _ = self._elsewhere[cmd_name]
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Lists the commands without importing any."""
+        rows = []
+        for name in self.list_commands(ctx):
+            local = self.commands.get(name)
+            rows.append((name, local.get_short_help_str() if local else self._elsewhere[name][2]))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+class ServeCommand(click.Command):
+    """Has one option for each setting; they are made when they are needed."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Returns the command's own parameters and an option for each setting."""
+        return [*super().get_params(ctx), *_setting_options()]
+
+
+def _print_version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if not wanted or ctx.resilient_parsing:
+        return
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        click.echo(f"batchd {version('batchd')}")
+    except PackageNotFoundError:
+        click.echo("batchd (not installed)")
+    ctx.exit()
+
+
+@click.group(
+    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version)
+def main() -> None:
+    """Write a TensorFlow function for one example; serve it at batched speed."""
+
+
+@main.command(cls=ServeCommand)
+@click.argument("models", nargs=-1, required=True, metavar="FILE|MODULE...")
+@click.option(
+    "--config", type=click.Path(path_type=Path), help="Settings file.  [default: batchd.toml, if there]"
+)
+@click.pass_context
+def serve(ctx: click.Context, /, models: tuple[str, ...], config: Path | None, **flags: Any) -> None:
+    """Serve the models that Python files or modules register.
+
+    Each option can also be set in the environment (--max-delay-ms as BATCHD_MAX_DELAY_MS) or in the settings
+    file (max_delay_ms = 0); a flag beats the environment, that beats the file.
+    """
+    from server.http.serve import serve as run
+    from server.settings import SettingsError, load_settings
+
+    try:
+        status = run(load_settings(flags, file=config), models)
+    except SettingsError as error:
+        raise click.UsageError(error.message, ctx) from None
+    ctx.exit(status)
+
+
+@main.command()
+@click.argument("model", metavar="FILE|MODULE")
+@click.option("--name", help="Which of its models.  [default: the first]")
+def explain(model: str, name: str | None) -> None:
+    """Show how a model's function is vectorized, op by op."""
+    import os
+
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    from server.errors import BatchdError
+
+    try:
+        click.echo(_report(model, name))
+    except BatchdError as error:
+        raise click.ClickException(error.message) from None
+
+
+@main.command()
+def ops() -> None:
+    """List the TensorFlow ops that can be vectorized."""
+    import os
+
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    from vectorizer import supported_ops
+
+    for op in supported_ops():
+        click.echo(op.name)
+
+
+def _report(location: str, name: str | None) -> str:
+    from server.loading import choose_model, load_models
+    from vectorizer import VectorizationError, vectorize
+
+    spec = choose_model(load_models(location), name, location)
+    try:
+        return str(vectorize(spec.function, dict(spec.inputs)).report)
+    except VectorizationError as error:
+        raise click.ClickException(str(error)) from None
+
+
+@cache
+def _setting_options() -> tuple[click.Option, ...]:
+    from typing import get_args, get_origin
+
+    from server.settings import Settings
+
+    options = []
+    for name, setting in Settings.model_fields.items():
+        types = [each for each in get_args(setting.annotation) if each is not type(None)]
+        flag = f"--{name.replace('_', '-')}"
+        value_type: Any = (
+            types[0] if type(None) in get_args(setting.annotation) else setting.annotation
+        ) or str
+        if get_origin(value_type) is not None:
+            value_type = click.Choice(get_args(value_type))
+        elif value_type is bool:
+            flag = f"{flag}/--no-{flag[2:]}"
+        default = "the model's own" if name == "max_batch_size" else setting.default
+        default = "TensorFlow's choice" if default is None else default
+        meaning = setting.description or ""
+        text = f"{meaning[:1].upper()}{meaning[1:]}.  [{_range(setting.metadata)}default: {default}]"
+        options.append(click.Option([flag], type=value_type, default=None, help=text))
+    return tuple(options)
+
+
+def _range(limits: list[Any]) -> str:
+    """Returns e.g. "0 to 65535; "."""
+    least = [str(limit.ge) for limit in limits if hasattr(limit, "ge")]
+    least += [f"above {limit.gt}" for limit in limits if hasattr(limit, "gt")]
+    most = [str(limit.le) for limit in limits if hasattr(limit, "le")]
+    if least and most:
+        return f"{least[0]} to {most[0]}; "
+    return f"at least {least[0]}; " if least else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

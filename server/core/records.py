@@ -1,0 +1,117 @@
+"""What goes into the scheduler and what comes out: plain records. Times are seconds of the caller's clock."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Literal, Protocol, TypeAlias
+
+Reason: TypeAlias = Literal["full", "idle", "deadline", "delay", "drain"]
+"""Why a batch was sent: it could not grow; the engine was idle and the lane doesn't wait; a deadline would
+have been missed by waiting longer; the lane's delay was over; the queue is being emptied for good."""
+
+
+class BucketShape(Protocol):
+    """A padded shape: rows, and one length for each measured size of an example."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def lengths(self) -> tuple[int, ...]: ...
+
+
+@dataclass(slots=True)
+class Request:
+    """What one caller sent, as far as scheduling goes.
+
+    `n`: examples. `lengths`: the measured sizes of its largest example, one for each bound of the lane.
+    `deadline`: when the caller stops waiting. `priority`: higher goes first. `bytes`: of its arrays.
+    """
+
+    id: int
+    lane: Hashable
+    n: int = 1
+    lengths: tuple[int, ...] = ()
+    deadline: float = inf
+    priority: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LaneSettings:
+    """How the requests of one lane share batches.
+
+    `max_batch_size`: rows. `buckets`: the warm shapes; empty means that every shape is as good as another.
+    `delay_s`: how long a lane waits for company; 0 means never. `expected_batch_s`: the measured time of a
+    full batch, a first guess that `completed` corrects.
+    """
+
+    max_batch_size: int
+    buckets: Sequence[BucketShape] = ()
+    delay_s: float = 0.0
+    expected_batch_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows `start` to `stop` (exclusive) of a request."""
+
+    request_id: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What runs together: the rows of `parts`, in that order.
+
+    `lengths`: the largest of every measured size. `bucket`: the smallest warm shape that holds them, or None.
+    """
+
+    id: int
+    lane: Hashable
+    parts: tuple[Part, ...]
+    rows: int
+    lengths: tuple[int, ...]
+    bucket: BucketShape | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunBatch:
+    """Run this batch now, and report it with `completed`. `expired`: requests to be answered as too late."""
+
+    batch: Batch
+    reason: Reason
+    expired: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WaitUntil:
+    """Nothing to do before `time`, unless a request arrives or a batch completes."""
+
+    time: float
+    expired: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WaitForRequest:
+    """Nothing to do until a request arrives or a batch completes."""
+
+    expired: tuple[int, ...] = ()
+
+
+Action: TypeAlias = RunBatch | WaitUntil | WaitForRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request was not queued: `queued` of `limit` examples (or bytes) were waiting.
+
+    `predicted_wait_s`: when the queue of this moment will have been worked off, by measured batch times.
+    """
+
+    reason: Literal["examples", "bytes", "draining"]
+    queued: int
+    limit: int
+    predicted_wait_s: float

@@ -1,0 +1,142 @@
+"""JSON values to numpy arrays and back, by the signature's description.
+
+Reading has two ways. The fast one decodes each input with a msgspec decoder of exactly the type and rank
+that the signature asks for, so that a boolean among numbers or 1.0 among integers can't slip through, and
+gives the list to numpy. Whatever it can't take goes to `json_tensor.read_tensor`, which looks at each
+element: that takes the rare forms ("NaN", {"b64": ...}, an empty list that stands for several dimensions) and
+finds the words for what is wrong.
+
+Writing gives arrays to orjson, which prints the shortest digits that read back as the same float32. NaN and
+the infinities become strings, since JSON has no numbers for them; bytes that aren't UTF-8 become
+{"b64": ...}.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from server.engines.batch_result import Array, Example, Outputs
+from server.errors import InvalidInput
+from server.http.json_tensor import expected, numpy_dtype, read_tensor
+from server.model_description import SignatureDescription, TensorDescription
+
+_JSON_TYPES: dict[str, type] = {"b": bool, "i": int, "u": int, "f": float, "O": str}
+
+
+class SignatureCodec:
+    """Reads the inputs and writes the outputs of one signature."""
+
+    def __init__(self, signature: SignatureDescription) -> None:
+        self.signature = signature
+        self._readers = {tensor.name: TensorReader(tensor) for tensor in signature.inputs}
+        self._output_names = [tensor.name for tensor in signature.outputs]
+
+    def read(self, inputs: Mapping[str, msgspec.Raw]) -> Example:
+        """Returns the arrays of the inputs, in the signature's order. Raises InvalidInput."""
+        if inputs.keys() != self._readers.keys():
+            raise InvalidInput(self._explain_names(inputs))
+        return tuple([reader.read(inputs[name]) for name, reader in self._readers.items()])
+
+    def write(self, outputs: Outputs) -> dict[str, Any]:
+        """Returns what orjson prints (with OPT_SERIALIZE_NUMPY) as the reply's `outputs`."""
+        return {name: to_json(array) for name, array in zip(self._output_names, outputs, strict=True)}
+
+    def _explain_names(self, inputs: Mapping[str, msgspec.Raw]) -> str:
+        takes = ", ".join(f"{tensor.name!r}: {expected(tensor)}" for tensor in self.signature.inputs)
+        takes = f"signature {self.signature.name!r} takes {takes or 'no inputs'}"
+        problems = [f"missing input {name!r}" for name in self._readers if name not in inputs]
+        problems += [f"unknown input {name!r}" for name in inputs if name not in self._readers]
+        return f"{'; '.join(problems)}; {takes}"
+
+
+class TensorReader:
+    """Reads one input from its JSON text."""
+
+    def __init__(self, tensor: TensorDescription) -> None:
+        self._tensor = tensor
+        self._dtype = numpy_dtype(tensor)
+        self._rank = len(tensor.shape)
+        self._is_float = self._dtype.kind == "f"
+        self._fixed = [(axis, size) for axis, size in enumerate(tensor.shape) if size is not None]
+        json_type: Any = _JSON_TYPES[self._dtype.kind]
+        for _ in tensor.shape:
+            json_type = list[json_type]
+        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(json_type)
+
+    def read(self, text: msgspec.Raw) -> Array:
+        """Returns the array. Raises InvalidInput."""
+        try:
+            value = self._decoder.decode(text)
+            with np.errstate(over="ignore"):
+                array = _text_array(value) if self._dtype.kind == "O" else np.array(value, dtype=self._dtype)
+        except (msgspec.DecodeError, ValueError, OverflowError):
+            return self._read_each_element(text)
+        shape = array.shape
+        if len(shape) != self._rank or any(shape[axis] != size for axis, size in self._fixed):
+            return self._read_each_element(text)
+        if self._is_float and not np.isfinite(array).all():
+            return self._read_each_element(text)
+        return array
+
+    def _read_each_element(self, text: msgspec.Raw) -> Array:
+        try:
+            value = msgspec.json.decode(text)
+        except msgspec.DecodeError as error:
+            raise InvalidInput(f"input {self._tensor.name!r}: not valid JSON: {error}") from None
+        return read_tensor(self._tensor, value)
+
+
+def to_json(array: Array) -> Any:
+    """Returns a form of one output that orjson prints: the array itself wherever it can."""
+    if array.dtype.kind == "O":
+        return _texts(array)
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        return _with_names(array)
+    if not array.ndim:
+        return array[()]
+    return np.ascontiguousarray(array)
+
+
+def _text_array(value: Any) -> Array:
+    """Encodes nested lists of strings; lists of different lengths leave a rank that is too low."""
+    array = np.array(value, dtype=object)
+    for index, text in enumerate(array.flat):
+        if not isinstance(text, str):
+            raise ValueError("not rectangular")
+        array.flat[index] = text.encode()
+    return array
+
+
+def _texts(array: Array) -> Any:
+    if not array.ndim:
+        return _text(array.item())
+    texts = np.empty(array.shape, dtype=object)
+    for index, text in enumerate(array.flat):
+        texts.flat[index] = _text(text)
+    return texts.tolist()
+
+
+def _text(value: bytes) -> str | dict[str, str]:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"b64": base64.b64encode(value).decode()}
+
+
+def _with_names(array: Array) -> Any:
+    """Nested lists of numpy scalars (which keep their short digits), with names for what isn't finite."""
+    values = np.empty(array.shape, dtype=object)
+    for index, value in enumerate(array.flat):
+        values.flat[index] = value if np.isfinite(value) else _name_of(value)
+    return values.tolist() if array.ndim else values.item()
+
+
+def _name_of(value: Any) -> str:
+    if np.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"

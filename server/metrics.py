@@ -1,0 +1,175 @@
+"""Every metric that batchd exports, and the only place that knows prometheus_client.
+
+Most carry the labels `model`, `signature` and `engine`. Children are looked up once for each lane and kept in
+a `LaneMetrics`, because `labels()` costs more than `observe()`.
+"""
+
+from __future__ import annotations
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+
+_LANE = ("model", "signature", "engine")
+_SECONDS = (
+    *(0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075),
+    *(0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 30.0),
+)
+_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024)
+_RATIO = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+
+
+def new_registry() -> CollectorRegistry:
+    """Returns a registry that also reports this process's own memory, descriptors and garbage collections."""
+    disable_created_metrics()
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)
+    return registry
+
+
+class Metrics:
+    """The metrics of one server, in `registry`."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+        self.requests = Counter(
+            "batchd_requests_total",
+            "Requests answered, by HTTP status code (499: the caller left first).",
+            (*_LANE, "code"),
+            registry=registry,
+        )
+        self.request_duration = Histogram(
+            "batchd_request_duration_seconds",
+            "From the arrival of a request's last byte to the reply.",
+            _LANE,
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.queue_duration = Histogram(
+            "batchd_queue_duration_seconds",
+            "From being queued to being sent to the engine, of each example.",
+            _LANE,
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.compute_duration = Histogram(
+            "batchd_compute_duration_seconds",
+            "Of each batch, from being sent to the engine to its answers being back.",
+            _LANE,
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.batch_size = Histogram(
+            "batchd_batch_size",
+            "Examples in each batch, without padding.",
+            _LANE,
+            buckets=_ROWS,
+            registry=registry,
+        )
+        self.padding_ratio = Histogram(
+            "batchd_padding_ratio",
+            "Share of each batch's elements that is padding.",
+            _LANE,
+            buckets=_RATIO,
+            registry=registry,
+        )
+        self.dispatches = Counter(
+            "batchd_dispatches_total",
+            "Batches sent, by reason: full, idle, deadline, delay or drain.",
+            (*_LANE, "reason"),
+            registry=registry,
+        )
+        self.compiles = Counter(
+            "batchd_compiles_total",
+            "Traces and XLA compiles, while loading and while serving (which stays 0).",
+            (*_LANE, "phase"),
+            registry=registry,
+        )
+        self.isolated = Counter(
+            "batchd_isolated_rows_total",
+            "Examples that were run alone because they failed in a batch.",
+            _LANE,
+            registry=registry,
+        )
+        self.cold = Counter(
+            "batchd_cold_batches_total",
+            "Batches that no warm bucket held; the plain program answered them.",
+            _LANE,
+            registry=registry,
+        )
+        self.restarts = Counter(
+            "batchd_engine_restarts_total",
+            "Engine processes that ended and were started again.",
+            ("model",),
+            registry=registry,
+        )
+        self.ready = Gauge(
+            "batchd_model_ready", "1 while the model can answer, else 0.", ("model",), registry=registry
+        )
+        self.queue_depth = Gauge(
+            "batchd_queue_depth", "Examples that wait to be sent.", _LANE, registry=registry
+        )
+        self._lanes: dict[tuple[str, str, str], LaneMetrics] = {}
+
+    def lane(self, model: str, signature: str, engine: str) -> LaneMetrics:
+        """Returns the metrics of one lane; always the same object for the same labels."""
+        labels = (model, signature, engine)
+        found = self._lanes.get(labels)
+        if found is None:
+            found = self._lanes[labels] = LaneMetrics(self, labels)
+        return found
+
+    def count_unplaced(self, code: int) -> None:
+        """Counts a request that was answered before its model and signature were known."""
+        self.requests.labels("", "", "", str(code)).inc()
+
+    def exposition(self) -> bytes:
+        """Returns everything in the Prometheus text format."""
+        return generate_latest(self.registry)
+
+
+class LaneMetrics:
+    """The metrics with one set of labels filled in."""
+
+    def __init__(self, metrics: Metrics, labels: tuple[str, str, str]) -> None:
+        self._metrics = metrics
+        self._labels = labels
+        self._requests: dict[int, Counter] = {}
+        self._dispatches: dict[str, Counter] = {}
+        self.request_duration = metrics.request_duration.labels(*labels)
+        self.queue_duration = metrics.queue_duration.labels(*labels)
+        self.compute_duration = metrics.compute_duration.labels(*labels)
+        self.batch_size = metrics.batch_size.labels(*labels)
+        self.padding_ratio = metrics.padding_ratio.labels(*labels)
+        self.compiles_loading = metrics.compiles.labels(*labels, "load")
+        self.compiles_serving = metrics.compiles.labels(*labels, "serving")
+        self.isolated = metrics.isolated.labels(*labels)
+        self.cold = metrics.cold.labels(*labels)
+        self.queue_depth = metrics.queue_depth.labels(*labels)
+
+    def requests(self, code: int) -> Counter:
+        """The counter of requests answered with this status."""
+        found = self._requests.get(code)
+        if found is None:
+            found = self._requests[code] = self._metrics.requests.labels(*self._labels, str(code))
+        return found
+
+    def dispatches(self, reason: str) -> Counter:
+        """The counter of batches sent for this reason."""
+        found = self._dispatches.get(reason)
+        if found is None:
+            found = self._dispatches[reason] = self._metrics.dispatches.labels(*self._labels, reason)
+        return found

@@ -1,0 +1,140 @@
+"""Every setting of the server, in one frozen object: flag > environment > file > default.
+
+flag          --queue-limit-examples 512
+environment   BATCHD_QUEUE_LIMIT_EXAMPLES=512
+file          queue_limit_examples = 512        in ./batchd.toml, or the file that BATCHD_CONFIG names
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+
+from server.errors import BatchdError
+
+DEFAULT_FILE = Path("batchd.toml")
+_PREFIX = "BATCHD_"
+_MIB = 1024 * 1024
+
+
+class SettingsError(BatchdError):
+    """A setting is unknown, of the wrong type, or out of its range; the message lists all that are."""
+
+
+class Settings(BaseModel):
+    """How the server runs. Names carry the unit; `source(name)` says where a value came from."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    _sources: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    host: str = Field("127.0.0.1", description="address to listen on")
+    port: int = Field(8000, ge=0, le=65535, description="TCP port; 0 takes a free one")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level logged")
+
+    engine: str = Field("static", description="how a batch is computed: static, while_loop or per_request")
+    device: str = Field("auto", description="auto (first GPU, else CPU), cpu, or gpu:N")
+    xla: Literal["auto", "off", "only"] = Field(
+        "auto", description="compile with XLA: where faster, never, always"
+    )
+    max_batch_size: int | None = Field(None, ge=1, le=65536, description="rows; overrides the models' own")
+    intra_op_threads: int | None = Field(None, ge=1, le=1024, description="TensorFlow threads within one op")
+    inter_op_threads: int | None = Field(None, ge=1, le=1024, description="TensorFlow threads between ops")
+    compile_budget_s: float = Field(30.0, ge=0, le=3600, description="seconds of XLA compiling per signature")
+    compile_cache: bool = Field(True, description="keep compiled programs on disk between starts")
+    seed: int = Field(0, ge=0, description="of the samples made for certification")
+    models_loading_at_once: int = Field(
+        1, ge=1, le=64, description="models; loading several at once disturbs the measured bucket times"
+    )
+
+    max_delay_ms: float = Field(
+        0.0, ge=0, le=60_000, description="milliseconds that a request may wait for company; 0 never waits"
+    )
+    request_timeout_s: float = Field(
+        30.0, gt=0, le=86_400, description="seconds until 504, for requests without timeout_ms"
+    )
+    queue_limit_examples: int = Field(1024, ge=1, description="examples that may wait; more are answered 503")
+    queue_limit_bytes: int = Field(256 * _MIB, ge=1, description="bytes of arrays that may wait, as above")
+    body_limit_bytes: int = Field(
+        16 * _MIB, ge=1, description="bytes of one request body; more is answered 413"
+    )
+    batch_timeout_s: float = Field(
+        60.0, gt=0, le=86_400, description="seconds after which a running batch's engine process is ended"
+    )
+
+    drain_delay_s: float = Field(
+        0.0, ge=0, le=3600, description="seconds between not ready and refusing requests, after SIGTERM"
+    )
+    drain_timeout_s: float = Field(
+        30.0, ge=0, le=3600, description="seconds that queued requests have to finish, after SIGTERM"
+    )
+    restart_backoff_s: float = Field(
+        0.5, gt=0, le=60, description="seconds before a dead engine's first restart"
+    )
+    restart_backoff_limit_s: float = Field(
+        30.0, gt=0, le=3600, description="seconds between later restarts, most"
+    )
+
+    def source(self, name: str) -> str:
+        """Returns "flag", "environment", "file" or "default"."""
+        return self._sources.get(name, "default")
+
+    def lines(self) -> list[str]:
+        """Returns one line for each effective value and where it came from."""
+        return [f"{name} = {getattr(self, name)} ({self.source(name)})" for name in type(self).model_fields]
+
+
+def load_settings(
+    flags: Mapping[str, Any], environment: Mapping[str, str] | None = None, file: Path | None = None
+) -> Settings:
+    """Merges the four sources; a flag that is None counts as not given. Raises SettingsError."""
+    environment = os.environ if environment is None else environment
+    origins: dict[str, dict[str, Any]] = {
+        "file": _from_file(environment, file),
+        "environment": {
+            name: environment[_PREFIX + name.upper()]
+            for name in Settings.model_fields
+            if _PREFIX + name.upper() in environment
+        },
+        "flag": {name: value for name, value in flags.items() if value is not None},
+    }
+    merged: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for origin, values in origins.items():
+        merged |= values
+        sources |= dict.fromkeys(values, origin)
+    try:
+        settings = Settings(**merged)
+    except ValidationError as error:
+        raise SettingsError(_explain(error, sources)) from None
+    settings._sources.update(sources)
+    return settings
+
+
+def _from_file(environment: Mapping[str, str], file: Path | None) -> dict[str, Any]:
+    named = file or (Path(environment["BATCHD_CONFIG"]) if environment.get("BATCHD_CONFIG") else None)
+    path = named or DEFAULT_FILE
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        if named is None:
+            return {}
+        raise SettingsError(f"settings file {path}: no such file") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"settings file {path}: {error}") from None
+
+
+def _explain(error: ValidationError, sources: Mapping[str, str]) -> str:
+    lines = []
+    for problem in error.errors():
+        name = str(problem["loc"][0])
+        origin = sources.get(name, "default")
+        if problem["type"] == "extra_forbidden":
+            lines.append(f"setting {name!r} (from {origin}): there is no such setting")
+        else:
+            lines.append(f"setting {name!r} (from {origin}): {problem['msg']}, got {problem['input']!r}")
+    return "; ".join(lines)

@@ -1,0 +1,268 @@
+"""The dispatcher with an engine in memory: who gets what, and when."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from prometheus_client import CollectorRegistry
+
+from server.dispatcher import Dispatcher, PredictReply, PredictRequest
+from server.errors import (
+    BatchdError,
+    DeadlineExceeded,
+    Draining,
+    EngineDied,
+    ExampleRejected,
+    ModelUnavailable,
+    OwnershipError,
+    QueueFull,
+)
+from server.metrics import Metrics
+from server.model_description import BoundDescription, Bucket, TensorDescription
+from tests.support.fake_engine import FakeEngine, describe
+
+
+def positive(x):
+    if (x < 0).any():
+        raise ValueError("x must not be negative")
+    return x + 1
+
+
+def serving(*engines: FakeEngine, **settings) -> SimpleNamespace:
+    registry = CollectorRegistry()
+    limits = {"queue_limit_examples": 100, "queue_limit_bytes": 10**6, "batch_timeout_s": 10.0} | settings
+    dispatcher = Dispatcher(metrics=Metrics(registry), **limits)
+    for engine in engines:
+        dispatcher.attach(engine.description, engine)
+
+    def predict(*values: float, model: str = "double", timeout_s: float = 5.0) -> asyncio.Task[PredictReply]:
+        example = (np.array(values, np.float32),)
+        deadline = time.monotonic() + timeout_s
+        return asyncio.create_task(dispatcher.predict(PredictRequest(model, "predict", example, deadline)))
+
+    def sample(name: str, **labels) -> float | None:
+        labels = {"model": "double", "signature": "predict", "engine": "fake"} | labels
+        return registry.get_sample_value(name, labels)
+
+    return SimpleNamespace(dispatcher=dispatcher, predict=predict, sample=sample)
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_everyone_gets_the_own_row():
+    engine = FakeEngine(seconds=0.001)
+    served = serving(engine)
+    replies = await asyncio.gather(*(served.predict(i, i + 1) for i in range(50)))
+    for i, reply in enumerate(replies):
+        np.testing.assert_array_equal(reply.outputs[0], [2 * i, 2 * i + 2])
+    assert engine.sizes == [8, 8, 8, 8, 8, 8, 2]
+    assert served.sample("batchd_batch_size_sum") == 50
+    assert served.sample("batchd_dispatches_total", reason="full") == 6
+    assert served.sample("batchd_dispatches_total", reason="idle") == 1
+    assert served.sample("batchd_compiles_total", phase="serving") == 0
+
+
+async def test_a_reply_says_how_it_was_served():
+    engine = FakeEngine()
+    served = serving(engine)
+    replies = await asyncio.gather(*(served.predict(i) for i in range(3)))
+    provenance = replies[0].provenance
+    assert (provenance.batch_size, provenance.bucket, provenance.reason) == (3, Bucket(4), "idle")
+    assert provenance.padding_ratio == 0.25
+    assert 0 <= provenance.queue_s < 1
+    assert 0 <= provenance.compute_s < 1
+
+
+async def test_only_the_rejected_row_fails():
+    engine = FakeEngine(positive)
+    served = serving(engine)
+    answers = await asyncio.gather(*(served.predict(i - 3) for i in range(8)), return_exceptions=True)
+    assert engine.sizes == [8]
+    assert [isinstance(answer, ExampleRejected) for answer in answers] == [True] * 3 + [False] * 5
+    assert answers[0].message == "x must not be negative"
+    assert [answer.outputs[0][0] for answer in answers[3:]] == [1, 2, 3, 4, 5]
+
+
+async def test_the_deadline_is_answered_while_the_batch_runs():
+    engine = FakeEngine()
+    engine.gate = asyncio.Event()
+    served = serving(engine)
+    running, queued = served.predict(1, timeout_s=0.05), served.predict(2, timeout_s=5)
+    await turns()
+    late = served.predict(3, timeout_s=0.06)
+    started = time.monotonic()
+    for task in (running, late):
+        with pytest.raises(DeadlineExceeded, match=r"no answer before the deadline: waited \d+ ms"):
+            await task
+    assert time.monotonic() - started < 1
+    engine.gate.set()
+    assert (await queued).outputs[0] == [4]
+    assert engine.sizes == [2]
+
+
+async def test_a_caller_that_leaves_is_not_computed():
+    engine = FakeEngine()
+    engine.gate = asyncio.Event()
+    served = serving(engine)
+    first = served.predict(1)
+    await turns()
+    others = [served.predict(i) for i in range(5)]
+    await turns()
+    assert served.sample("batchd_queue_depth") == 5
+    for task in others[:3]:
+        task.cancel()
+    await turns()
+    assert served.sample("batchd_queue_depth") == 2
+    first.cancel()
+    engine.gate.set()
+    assert [reply.outputs[0][0] for reply in await asyncio.gather(*others[3:])] == [6, 8]
+    assert engine.sizes == [1, 2]
+
+
+async def test_a_storm_of_cancellations_leaves_it_working():
+    engine = FakeEngine(seconds=0.001)
+    served = serving(engine)
+    for wave in range(20):
+        tasks = [served.predict(i) for i in range(20)]
+        await asyncio.sleep(0.0005 * (wave % 4))
+        for task in tasks[::2]:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [result.outputs[0][0] for result in results[1::2]] == [2 * i for i in range(1, 20, 2)]
+
+
+async def test_a_full_queue_refuses_at_once_and_says_why():
+    engine = FakeEngine()
+    engine.gate = asyncio.Event()
+    served = serving(engine, queue_limit_examples=2)
+    tasks = [served.predict(0)]
+    await turns()
+    tasks += [served.predict(1), served.predict(2)]
+    with pytest.raises(QueueFull, match="the queue is full: 2 of at most 2 examples wait") as refused:
+        await served.predict(3)
+    assert refused.value.retry_after_s >= 1
+    engine.gate.set()
+    await asyncio.gather(*tasks)
+
+
+async def test_a_dead_engine_fails_its_callers_at_once_and_no_others():
+    dying, living = FakeEngine(), FakeEngine(description=describe("other"))
+    dying.gate = asyncio.Event()
+    served = serving(dying, living)
+    tasks = [served.predict(0)]
+    await turns()
+    tasks.append(served.predict(1))
+    other = served.predict(7, model="other")
+    await turns()
+    dying.kill()
+    served.dispatcher.detach("double", EngineDied("the engine of model 'double' ended"))
+    for task in tasks:
+        with pytest.raises(EngineDied):
+            await asyncio.wait_for(task, 1)
+    assert (await asyncio.wait_for(other, 1)).outputs[0] == [14]
+    with pytest.raises(ModelUnavailable, match="not ready"):
+        await served.predict(1)
+    again = FakeEngine()
+    served.dispatcher.attach(again.description, again)
+    assert (await served.predict(4)).outputs[0] == [8]
+
+
+async def test_a_stuck_engine_is_ended():
+    engine = FakeEngine()
+    engine.gate = asyncio.Event()
+    served = serving(engine, batch_timeout_s=0.05)
+    with pytest.raises(EngineDied):
+        await asyncio.wait_for(served.predict(1), 2)
+    assert engine.exited.done()
+
+
+async def test_a_wrong_number_of_answers_fails_them_all_loudly(caplog):
+    engine = FakeEngine()
+    engine.rows_lost = 1
+    served = serving(engine)
+    answers = await asyncio.gather(*(served.predict(i) for i in range(3)), return_exceptions=True)
+    assert all(isinstance(answer, OwnershipError) for answer in answers)
+    assert "answered 2 rows to a batch of 3" in caplog.text
+    engine.rows_lost = 0
+    assert (await served.predict(1)).outputs[0] == [2]
+
+
+async def test_an_unexpected_failure_is_answered_and_survived():
+    def broken(x):
+        raise KeyError("weights")
+
+    engine = FakeEngine(broken)
+    served = serving(engine)
+    with pytest.raises(BatchdError, match="failed on a batch: KeyError"):
+        await served.predict(1)
+    engine.compute = lambda x: x
+    assert (await served.predict(1)).outputs[0] == [1]
+
+
+async def test_draining_finishes_the_queue_and_refuses_the_rest():
+    engine = FakeEngine(seconds=0.02)
+    served = serving(engine)
+    tasks = [served.predict(i) for i in range(12)]
+    await turns()
+    draining = asyncio.create_task(served.dispatcher.drain(5.0))
+    await turns()
+    with pytest.raises(Draining):
+        await served.predict(1)
+    assert await draining is True
+    assert [reply.outputs[0][0] for reply in await asyncio.gather(*tasks)] == [2 * i for i in range(12)]
+    assert served.sample("batchd_dispatches_total", reason="drain") == 1
+
+
+async def test_draining_gives_up_when_its_time_is_over():
+    engine = FakeEngine()
+    engine.gate = asyncio.Event()
+    served = serving(engine)
+    task = served.predict(1)
+    await turns()
+    assert await served.dispatcher.drain(0.02) is False
+    engine.gate.set()
+    await task
+
+
+async def test_lengths_choose_the_bucket_and_beyond_them_the_plain_program():
+    text = TensorDescription("text", "string", [])
+    xs = TensorDescription("x", "float32", [None])
+    description = describe(
+        inputs=[text, xs],
+        bounds=[BoundDescription("text", None), BoundDescription("x", 0)],
+        lengths=[(8, 4), (8, 16), (32, 4), (32, 16)],
+    )
+    engine = FakeEngine(lambda text, x: x, description)
+    served = serving(engine)
+
+    async def ask(text: bytes, n: int) -> PredictReply:
+        example = (np.array(text, object), np.zeros(n, np.float32))
+        return await served.dispatcher.predict(
+            PredictRequest("double", "predict", example, time.monotonic() + 5)
+        )
+
+    assert (await ask(b"short", 9)).provenance.bucket == Bucket(1, (8, 16))
+    await asyncio.gather(ask(b"short", 1), ask("schöneres Wetter".encode(), 3), ask(b"", 0))
+    assert engine.batches[-1] == (3, Bucket(4, (32, 4)))
+    await ask(b"x" * 33, 5)
+    assert engine.batches[-1] == (1, Bucket(1, (33, 5)))
+    assert served.sample("batchd_cold_batches_total") == 1
+
+
+async def test_a_delay_waits_for_company():
+    engine = FakeEngine()
+    served = serving(engine, max_delay_s=0.05)
+    tasks = [served.predict(1)]
+    await asyncio.sleep(0.01)
+    assert engine.sizes == []
+    tasks.append(served.predict(2))
+    replies = await asyncio.gather(*tasks)
+    assert engine.sizes == [2]
+    assert replies[0].provenance.reason == "delay"

@@ -1,0 +1,96 @@
+"""The whole HTTP process on a free port, in this event loop, with engines in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+
+import httpx
+import uvicorn
+from prometheus_client import CollectorRegistry
+
+from server.dispatcher import Dispatcher
+from server.engines.settings import EngineSettings
+from server.http.application import create_application
+from server.loading_progress import ProgressLines
+from server.metrics import Metrics
+from server.supervisor import Supervisor
+from tests.support.fake_engine import FakeEngine, FakeEngines
+
+
+class _Listener(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self):
+        yield
+
+
+@dataclass
+class Service:
+    """A running server: where it is, what it is made of, and a client."""
+
+    port: int
+    client: httpx.AsyncClient
+    supervisor: Supervisor
+    dispatcher: Dispatcher
+    engines: FakeEngines
+    registry: CollectorRegistry
+
+    async def predict(self, model: str = "", **body) -> httpx.Response:
+        """POSTs a body of these fields."""
+        return await self.client.post(f"/predict/{model}" if model else "/predict", json=body)
+
+
+@asynccontextmanager
+async def running(
+    *,
+    wait: bool = True,
+    body_limit_bytes: int = 16 * 1024 * 1024,
+    request_timeout_s: float = 10.0,
+    restart_backoff_s: float = 0.01,
+    **prepared: Callable[[], FakeEngine],
+) -> AsyncIterator[Service]:
+    """Serves the prepared engines; with `wait`, once they are ready."""
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    dispatcher = Dispatcher(
+        queue_limit_examples=100, queue_limit_bytes=10**8, batch_timeout_s=10.0, metrics=metrics
+    )
+    engines = FakeEngines(**prepared)
+    supervisor = Supervisor(
+        list(prepared),
+        start_engine=engines,
+        engine_settings=EngineSettings(),
+        dispatcher=dispatcher,
+        metrics=metrics,
+        progress=ProgressLines(),
+        restart_backoff_s=restart_backoff_s,
+    )
+    application = create_application(
+        supervisor,
+        dispatcher,
+        metrics,
+        body_limit_bytes=body_limit_bytes,
+        request_timeout_s=request_timeout_s,
+    )
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listener = _Listener(
+            uvicorn.Config(
+                application, http="httptools", ws="none", lifespan="off", log_config=None, access_log=False
+            )
+        )
+        answering = asyncio.create_task(listener.serve(sockets=[listening]))
+        loading = asyncio.create_task(supervisor.start())
+        port = listening.getsockname()[1]
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+            try:
+                if wait:
+                    await loading
+                yield Service(port, client, supervisor, dispatcher, engines, registry)
+            finally:
+                loading.cancel()
+                listener.should_exit = True
+                await answering
+                await supervisor.close()
