@@ -24,7 +24,7 @@ def counting_loop(n):
     return tf.while_loop(lambda t, a: t < n, lambda t, a: (t + 1, a + 1.0), (0, 0.0))[1]
 
 
-# -- trace and normalise -------------------------------------------------------------------------------------------------
+# -- trace and normalise --------------------
 
 
 def test_calls_are_inlined_and_identities_dropped():
@@ -77,7 +77,7 @@ def test_operands_come_before_their_users_whatever_the_order_of_creation():
         done.update(op.outputs)
 
 
-# -- analysis and plan ---------------------------------------------------------------------------------------------------
+# -- analysis and plan --------------------
 
 
 def planned(fn, specs):
@@ -87,7 +87,7 @@ def planned(fn, specs):
 
 
 def test_a_counter_stays_uniform_in_a_loop_whose_rows_stop_at_different_times():
-    program, plan = planned(counting_loop, [INT])
+    _program, plan = planned(counting_loop, [INT])
     (loop,) = plan.loops
     facts = plan.analysis.loops[loop]
     assert [value.kind for value in facts.variables] == [Kind.UNIFORM, Kind.UNIFORM, Kind.BATCHED]
@@ -111,7 +111,7 @@ def test_a_predicate_from_a_variable_runs_one():
     assert "one branch runs" in str(plan)
 
 
-# -- convert as a seam ---------------------------------------------------------------------------------------------------
+# -- convert as a seam --------------------
 
 
 def test_convert_runs_one_op_eagerly():
@@ -127,7 +127,7 @@ def test_supported_ops_are_sorted_and_named():
     assert {"MatMul", "GatherV2", "TensorListSetItem"} <= set(names)
 
 
-# -- fallback, strict, refusals ------------------------------------------------------------------------------------------
+# -- fallback, strict, refusals --------------------
 
 
 def test_an_op_without_converter_is_looped_counted_and_right():
@@ -169,7 +169,7 @@ def test_all_refused_ops_are_listed_at_once():
     assert "cannot vectorize 'f': 3 ops" in str(caught.value)
 
 
-# -- regions -------------------------------------------------------------------------------------------------------------
+# -- regions --------------------
 
 
 def text_program(text):
@@ -179,7 +179,7 @@ def text_program(text):
     return tf.gather(["a", "b", "c", "d", "e"], tf.argmax(h)), h
 
 
-TEXTS = [("hello".encode(),), (b"",), ("zażółć gęślą".encode(),), (b"x",)]
+TEXTS = [(b"hello",), (b"",), ("zażółć gęślą".encode(),), (b"x",)]
 
 
 def test_text_goes_before_and_after_the_compiled_region():
@@ -206,7 +206,7 @@ def test_a_whole_program_without_text_compiles_whole():
     assert vectorize(counting_loop, [INT])._stages.whole
 
 
-# -- the wrappers --------------------------------------------------------------------------------------------------------
+# -- the wrappers ----------------
 
 
 def test_ragged_in_ragged_out():
