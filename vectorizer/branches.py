@@ -2,9 +2,9 @@
 
 *All rows take the same branch* (the predicate is shared): a real `tf.cond`; one branch runs.
 
-*Rows differ*: both branches run on all rows and each row takes its own branch's result. In each branch only the rows that
-took it are active: checks count for them alone, loops stop when they are done, writes to lists touch only them. Operands of
-the others are harmless because every converter makes them so.
+*Rows differ*: both branches run on all rows and each row takes its own branch's result. In each branch only the
+rows that took it are active: checks count for them alone, loops stop when they are done, writes to lists touch only
+them. Operands of the others are harmless because every converter makes them so.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """TensorLists (what TensorArrays are made of) across the batch, as one dense buffer.
 
-The buffer is `[n, B, ...]` if batched, else `[n, ...]`: slot first, so that reading or writing one slot for all rows is
-one contiguous slice, while a slot that differs between rows is a gather or a scatter. `n` is the longest row's number of
-slots; `length` is each row's own. Whoever writes masks the slot that it writes, never the whole buffer, so a list carried
-by a loop needs no mask. A list nobody has written yet and whose element shape isn't known has no buffer.
+The buffer is `[n, B, ...]` if batched, else `[n, ...]`: slot first, so that reading or writing one slot for all
+rows is one contiguous slice, while a slot that differs between rows is a gather or a scatter. `n` is the longest
+row's number of slots; `length` is each row's own. Whoever writes masks the slot that it writes, never the whole
+buffer, so a list carried by a loop needs no mask. A list nobody has written yet and whose element shape isn't known
+has no buffer.
 """
 
 from __future__ import annotations

@@ -2,19 +2,21 @@
 
 *All rows agree when to stop* (the predicate is shared): an ordinary loop over batched values.
 
-*Rows stop at different times*: the loop runs until the last row is done. Rows that are done must keep what they had, so
-every batched variable is masked: `where(active, new, old)`. What needs no mask: variables handed on unchanged, uniform
-ones (they matter only to rows that still run), lists and scattered buffers (whoever writes a slot masks that slot).
+*Rows stop at different times*: the loop runs until the last row is done. Rows that are done must keep what they
+had, so every batched variable is masked: `where(active, new, old)`. What needs no mask: variables handed on
+unchanged, uniform ones (they matter only to rows that still run), lists and scattered buffers (whoever writes a
+slot masks that slot).
 
 Two ways to know who is active:
 
-* *bounded*: the predicate is `counter < n` with a uniform counter that only grows and an n that doesn't change. Then a
-  comparison at the start of each step tells, and the loop runs to the largest n: no reduction per step.
-* *general*: `active` is carried; after each step the predicate is evaluated again for the rows still active, and the loop
-  ends when none is left. Finished rows evaluate it too, on frozen values; their answer is ignored and nothing can raise.
+* *bounded*: the predicate is `counter < n` with a uniform counter that only grows and an n that doesn't change.
+  Then a comparison at the start of each step tells, and the loop runs to the largest n: no reduction per step.
+* *general*: `active` is carried; after each step the predicate is evaluated again for the rows still active, and
+  the loop ends when none is left. Finished rows evaluate it too, on frozen values; their answer is ignored and
+  nothing can raise.
 
-A uniform variable that is read after the loop has, for each row, the value it had when that row stopped; it is carried a
-second time, batched, only if somebody reads it.
+A uniform variable that is read after the loop has, for each row, the value it had when that row stopped; it is
+carried a second time, batched, only if somebody reads it.
 """
 
 from __future__ import annotations
@@ -234,7 +236,7 @@ class _Loop:
 
         def body(_: Any, flat: Any, ok: Any) -> Any:
             inner = self.batch.within(self.batch.active, ok=ok)
-            new, _, values = self._step(flat, [], inner, None)
+            new, _, _ = self._step(flat, [], inner, None)
             return self._predicate(unpack_all(self._carries, new), inner), new, inner.ok
 
         start = (predicate, flat, first.ok)

@@ -22,9 +22,24 @@ from vectorizer import tf_internals
 from vectorizer.program import Op, Program, Var
 
 EFFECTS = frozenset(
-    """Assert PrintV2 Print CheckNumerics CheckNumericsV2 AssignVariableOp AssignAddVariableOp AssignSubVariableOp
-    ResourceScatterUpdate ResourceScatterAdd ResourceScatterSub ScatterNdUpdate LookupTableInsertV2 EagerPyFunc PyFunc
-    StatefulPartitionedCall""".split()
+    [
+        "Assert",
+        "PrintV2",
+        "Print",
+        "CheckNumerics",
+        "CheckNumericsV2",
+        "AssignVariableOp",
+        "AssignAddVariableOp",
+        "AssignSubVariableOp",
+        "ResourceScatterUpdate",
+        "ResourceScatterAdd",
+        "ResourceScatterSub",
+        "ScatterNdUpdate",
+        "LookupTableInsertV2",
+        "EagerPyFunc",
+        "PyFunc",
+        "StatefulPartitionedCall",
+    ]
 )
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _LARGEST_FOLDED = 4096  # elements
