@@ -22,7 +22,7 @@ from vectorizer import tf_internals
 from vectorizer.program import Op, Program, Var
 
 EFFECTS = frozenset(
-    [
+    {
         "Assert",
         "PrintV2",
         "Print",
@@ -38,8 +38,7 @@ EFFECTS = frozenset(
         "LookupTableInsertV2",
         "EagerPyFunc",
         "PyFunc",
-        "StatefulPartitionedCall",
-    ]
+    }
 )
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _LARGEST_FOLDED = 4096  # elements
