@@ -18,8 +18,6 @@ Messages are sentences for the caller: what, where, and what to try. Only the ed
 turns an error into a reply. No TensorFlow here: the HTTP process imports this module.
 """
 
-# ruff: noqa: N818  (the names say what happened, as the messages do)
-
 from __future__ import annotations
 
 from typing import ClassVar
