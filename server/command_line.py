@@ -59,9 +59,7 @@ def _print_version(ctx: click.Context, _option: click.Parameter, wanted: bool) -
     ctx.exit()
 
 
-@click.group(
-    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
-)
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version)
 def main() -> None:
     """Write a TensorFlow function for one example; serve it at batched speed."""
@@ -69,9 +67,7 @@ def main() -> None:
 
 @main.command(cls=ServeCommand)
 @click.argument("models", nargs=-1, required=True, metavar="FILE|MODULE...")
-@click.option(
-    "--config", type=click.Path(path_type=Path), help="Settings file.  [default: batchd.toml, if there]"
-)
+@click.option("--config", type=click.Path(path_type=Path), help="Settings file.  [default: batchd.toml, if there]")
 @click.pass_context
 def serve(ctx: click.Context, /, models: tuple[str, ...], config: Path | None, **flags: Any) -> None:
     """Serve the models that Python files or modules register.
@@ -138,9 +134,7 @@ def _setting_options() -> tuple[click.Option, ...]:
     for name, setting in Settings.model_fields.items():
         types = [each for each in get_args(setting.annotation) if each is not type(None)]
         flag = f"--{name.replace('_', '-')}"
-        value_type: Any = (
-            types[0] if type(None) in get_args(setting.annotation) else setting.annotation
-        ) or str
+        value_type: Any = (types[0] if type(None) in get_args(setting.annotation) else setting.annotation) or str
         if get_origin(value_type) is not None:
             value_type = click.Choice(get_args(value_type))
         elif value_type is bool:

@@ -145,9 +145,7 @@ class Dispatcher:
     def attach(self, model: ModelDescription, runner: BatchRunner) -> None:
         """Opens the lanes of a model that is ready. Raises ValueError if it is attached already."""
         for signature in model.signatures:
-            lane = _Lane(
-                model, signature, runner, self._metrics.lane(model.name, signature.name, model.engine)
-            )
+            lane = _Lane(model, signature, runner, self._metrics.lane(model.name, signature.name, model.engine))
             self._core.open_lane(lane.key, self._lane_settings(model, signature))
             self._lanes[model.name, signature.name] = self._lanes_by_key[lane.key] = lane
             lane.metrics.queue_depth.set_function(partial(self._core.rows_queued_in, lane.key))
@@ -293,9 +291,7 @@ class Dispatcher:
                 row.future.set_result(PredictReply(answer, provenance))
 
     def _end_stuck_engine(self, lane: _Lane) -> None:
-        _log.error(
-            "model %r: a batch ran for more than %g s; ending its engine", lane.model, self._batch_timeout_s
-        )
+        _log.error("model %r: a batch ran for more than %g s; ending its engine", lane.model, self._batch_timeout_s)
         lane.runner.kill()
 
     def _count(self, lane: _Lane, result: BatchResult, compute_s: float) -> None:
@@ -335,9 +331,7 @@ def _disowned(lane: _Lane, sent: int, returned: int) -> OwnershipError:
 def _refused(refusal: Refusal) -> ModelUnavailable:
     wait_s = refusal.predicted_wait_s
     if refusal.reason == "draining":
-        return Draining(
-            "the server is shutting down and takes no new requests", retry_after_s=max(1.0, wait_s)
-        )
+        return Draining("the server is shutting down and takes no new requests", retry_after_s=max(1.0, wait_s))
     return QueueFull(
         f"the queue is full: {refusal.queued} of at most {refusal.limit} {refusal.reason} wait, "
         f"about {wait_s:.1f} s of work",

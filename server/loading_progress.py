@@ -57,9 +57,7 @@ class ProgressLines:
         """Logs the start of a phase, not its steps."""
         if self._phases.get(model) != progress.phase:
             self._phases[model] = progress.phase
-            _log.info(
-                "%s: %s%s", model, progress.phase, f" ({progress.total} steps)" if progress.total else ""
-            )
+            _log.info("%s: %s%s", model, progress.phase, f" ({progress.total} steps)" if progress.total else "")
 
     def ready(self, model: str, description: ModelDescription) -> None:
         """Logs what is warm."""
@@ -108,9 +106,7 @@ class ProgressBars(ProgressLines):
         if self._bars is None:
             super().ready(model, description)
             return
-        self._bars.update(
-            self._task(model), description=description.name, phase="ready", completed=1, total=1
-        )
+        self._bars.update(self._task(model), description=description.name, phase="ready", completed=1, total=1)
         self._bars.console.print(ready_line(description), highlight=False)
 
     def _task(self, model: str) -> TaskID:

@@ -116,12 +116,8 @@ class Metrics:
             ("model",),
             registry=registry,
         )
-        self.ready = Gauge(
-            "batchd_model_ready", "1 while the model can answer, else 0.", ("model",), registry=registry
-        )
-        self.queue_depth = Gauge(
-            "batchd_queue_depth", "Examples that wait to be sent.", _LANE, registry=registry
-        )
+        self.ready = Gauge("batchd_model_ready", "1 while the model can answer, else 0.", ("model",), registry=registry)
+        self.queue_depth = Gauge("batchd_queue_depth", "Examples that wait to be sent.", _LANE, registry=registry)
         self._lanes: dict[tuple[str, str, str], LaneMetrics] = {}
 
     def lane(self, model: str, signature: str, engine: str) -> LaneMetrics:

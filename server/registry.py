@@ -156,19 +156,13 @@ def _checked_spec(
         raise ModelLoadError(f"model '{name}': max_batch_size must be 1 to 4096, got {max_batch_size}")
     if rtol is not None and not 0 <= rtol < 1:
         raise ModelLoadError(f"model '{name}': rtol must be at least 0 and below 1, got {rtol}")
-    if (
-        samples is not None
-        and not callable(samples)
-        and (isinstance(samples, str | bytes) or not len(samples))
-    ):
+    if samples is not None and not callable(samples) and (isinstance(samples, str | bytes) or not len(samples)):
         raise ModelLoadError(
             f"model '{name}': samples must be a non-empty list of examples, or a function of a random "
             "generator that gives one example"
         )
     if not isinstance(inputs, Mapping) or not inputs:
-        raise ModelLoadError(
-            f"model '{name}': inputs must map each parameter to a tf.TensorSpec, got {inputs!r}"
-        )
+        raise ModelLoadError(f"model '{name}': inputs must map each parameter to a tf.TensorSpec, got {inputs!r}")
     _check_parameters(name, function, inputs)
     return ModelSpec(
         name=name,
@@ -211,8 +205,7 @@ def _describe(name: str, key: str, spec: Any) -> TensorDescription:
     dtype_name = str(getattr(dtype, "name", dtype))
     if dtype_name not in SERVED_DTYPES:
         raise ModelLoadError(
-            f"model '{name}', input '{key}': dtype {dtype_name} can't be served; use one of "
-            + ", ".join(SERVED_DTYPES)
+            f"model '{name}', input '{key}': dtype {dtype_name} can't be served; use one of " + ", ".join(SERVED_DTYPES)
         )
     if shape is None or getattr(shape, "rank", 0) is None:
         raise ModelLoadError(
@@ -220,9 +213,7 @@ def _describe(name: str, key: str, spec: Any) -> TensorDescription:
             "use None for a dimension whose size differs, as in [None, 3]"
         )
     if hasattr(spec, "ragged_rank") or type(spec).__name__ == "SparseTensorSpec":
-        raise ModelLoadError(
-            f"model '{name}', input '{key}': give a dense tf.TensorSpec of one example, got {spec!r}"
-        )
+        raise ModelLoadError(f"model '{name}', input '{key}': give a dense tf.TensorSpec of one example, got {spec!r}")
     sizes = [None if size is None else int(size) for size in shape]
     return TensorDescription(key, dtype_name, sizes)
 

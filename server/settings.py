@@ -38,9 +38,7 @@ class Settings(BaseModel):
 
     engine: str = Field("static", description="how a batch is computed: static, while_loop or per_request")
     device: str = Field("auto", description="auto (first GPU, else CPU), cpu, or gpu:N")
-    xla: Literal["auto", "off", "only"] = Field(
-        "auto", description="compile with XLA: where faster, never, always"
-    )
+    xla: Literal["auto", "off", "only"] = Field("auto", description="compile with XLA: where faster, never, always")
     max_batch_size: int | None = Field(None, ge=1, le=65536, description="rows; overrides the models' own")
     intra_op_threads: int | None = Field(None, ge=1, le=1024, description="TensorFlow threads within one op")
     inter_op_threads: int | None = Field(None, ge=1, le=1024, description="TensorFlow threads between ops")
@@ -59,9 +57,7 @@ class Settings(BaseModel):
     )
     queue_limit_examples: int = Field(1024, ge=1, description="examples that may wait; more are answered 503")
     queue_limit_bytes: int = Field(256 * _MIB, ge=1, description="bytes of arrays that may wait, as above")
-    body_limit_bytes: int = Field(
-        16 * _MIB, ge=1, description="bytes of one request body; more is answered 413"
-    )
+    body_limit_bytes: int = Field(16 * _MIB, ge=1, description="bytes of one request body; more is answered 413")
     batch_timeout_s: float = Field(
         60.0, gt=0, le=86_400, description="seconds after which a running batch's engine process is ended"
     )
@@ -72,12 +68,8 @@ class Settings(BaseModel):
     drain_timeout_s: float = Field(
         30.0, ge=0, le=3600, description="seconds that queued requests have to finish, after SIGTERM"
     )
-    restart_backoff_s: float = Field(
-        0.5, gt=0, le=60, description="seconds before a dead engine's first restart"
-    )
-    restart_backoff_limit_s: float = Field(
-        30.0, gt=0, le=3600, description="seconds between later restarts, most"
-    )
+    restart_backoff_s: float = Field(0.5, gt=0, le=60, description="seconds before a dead engine's first restart")
+    restart_backoff_limit_s: float = Field(30.0, gt=0, le=3600, description="seconds between later restarts, most")
 
     def source(self, name: str) -> str:
         """Returns "flag", "environment", "file" or "default"."""

@@ -18,7 +18,7 @@ from vectorizer.plan import Plan
 from vectorizer.program import Op, Program, Var
 from vectorizer.registry import convert, find, run_unchanged
 from vectorizer.report import Report
-from vectorizer.values import NotConvertible, Value, shared
+from vectorizer.values import NotConvertible, batched, pad_axis, shared
 
 _LARGE_CONSTANT = 1024  # elements; larger ones are held once, as a captured tensor, not copied into every graph
 
@@ -76,14 +76,20 @@ class Emitter:
         try:
             if find(op.type) is None:
                 raise NotConvertible("no converter for this op")
-            return convert(op, inputs, batch)
+            results = convert(op, inputs, batch)
+            return [_settled(value, var, batch) for value, var in zip(results, op.outputs, strict=True)]
         except NotConvertible as reason:
             self.report.add_fallback(op, str(reason))
             return fallback.emit_per_row(op, inputs, batch)
 
 
-def as_value(value: Any) -> Value:
-    """Narrow an emitted result to a tensor value."""
-    if not isinstance(value, Value):
-        raise NotConvertible("a list of tensors used as a tensor")
-    return value
+def _settled(value: Any, var: Var, batch: Batch) -> Any:
+    """A dimension that came out ragged although TensorFlow knows its size is that size in every row."""
+    known = [axis for axis in value.sizes if var.shape.rank is not None and var.shape[axis] is not None]
+    if not known:
+        return value
+    tensor, sizes = value.tensor, dict(value.sizes)
+    for axis in known:
+        batch.check(sizes.pop(axis).lengths == var.shape[axis])
+        tensor = pad_axis(tensor, axis + 1, var.shape[axis])
+    return batched(tensor, sizes)

@@ -20,6 +20,7 @@ from vectorizer.kinds import Abstract, Kind
 from vectorizer.plan import make_plan
 from vectorizer.program import Var
 from vectorizer.report import Report
+from vectorizer.tf_internals import flat_call
 from vectorizer.tracing import normalise, trace_function
 from vectorizer.values import NotConvertible, Size, batched, pad_axis, shared
 
@@ -156,7 +157,7 @@ class Vectorized:
             raise VectorizationError(self._name, self._unconvertible(str(reason))) from reason
         if not self.output_dims:
             self.output_dims = tuple(dims)
-        return BatchedProgram(concrete, len(specs), self.input_dims)
+        return BatchedProgram(concrete, len(specs), self.input_dims, len(self.output_specs))
 
     def _unconvertible(self, reason: str) -> list[Finding]:
         suspects = [op for op in self.program.walk() if op.type.startswith("TensorList")] or list(self.program.ops)
@@ -219,7 +220,7 @@ class Vectorized:
         Returns (outputs, their lengths, ok); outputs in the function's own structure, lengths per `output_dims`.
         """
         count = len(arrays[0]) if rows is None else rows
-        outputs, out_lengths, ok = self._flexible(arrays, lengths, count)
+        outputs, out_lengths, ok = self._flexible.traced(arrays, lengths, count)
         return self._pack(outputs), out_lengths, ok
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
@@ -229,7 +230,7 @@ class Vectorized:
         """
         values = [named[name] for name in self.input_names] if named else list(arguments)
         arrays, lengths = self._densify(values)
-        outputs, out_lengths, ok = self._flexible(arrays, lengths, int(arrays[0].shape[0]))
+        outputs, out_lengths, ok = self._flexible.traced(arrays, lengths, int(arrays[0].shape[0]))
         failed = np.flatnonzero(~ok.numpy())
         if len(failed):
             self._raise_row(arrays, lengths, int(failed[0]))
@@ -245,7 +246,7 @@ class Vectorized:
             array, sizes = self._stack(k, column)
             arrays.append(array)
             lengths += sizes
-        outputs, out_lengths, ok = self._flexible(arrays, lengths, len(examples))
+        outputs, out_lengths, ok = self._flexible.traced(arrays, lengths, len(examples))
         for failed in np.flatnonzero(~ok.numpy()):
             self._raise_row(arrays, lengths, int(failed))
         results = []
@@ -313,12 +314,24 @@ class Vectorized:
 class BatchedProgram:
     """One traced program: `(inputs, lengths, rows) -> (outputs, output_lengths, ok)`. Safe to call from any thread."""
 
-    def __init__(self, concrete: Any, inputs: int, dims: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, concrete: Any, inputs: int, dims: Sequence[tuple[int, int]], outputs: int) -> None:
         self.concrete = concrete
-        self._inputs, self._dims = inputs, tuple(dims)
+        self._inputs, self._dims, self._outputs = inputs, tuple(dims), outputs
+        self._call = flat_call(concrete)
 
     def __call__(self, inputs: Sequence[Any], lengths: Sequence[Any], rows: int) -> tuple[list[Any], list[Any], Any]:
-        """Run one batch. Arrays may be numpy or tensors; results are tensors."""
+        """Run one batch, eagerly and unseen by gradient tapes. Arrays may be numpy or tensors; results are tensors."""
+        arrays, sizes = self._tensors(inputs, lengths)
+        flat = list(self._call([*arrays, *sizes, tf.constant(rows)]))
+        return flat[: self._outputs], flat[self._outputs : -1], flat[-1]
+
+    def traced(self, inputs: Sequence[Any], lengths: Sequence[Any], rows: int) -> tuple[list[Any], list[Any], Any]:
+        """The same as a part of a program: within graphs, and recorded by gradient tapes."""
+        arrays, sizes = self._tensors(inputs, lengths)
+        outputs, out_lengths, ok = self.concrete(arrays, sizes, tf.constant(rows))
+        return list(outputs), list(out_lengths), ok
+
+    def _tensors(self, inputs: Sequence[Any], lengths: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         if len(inputs) != self._inputs or len(lengths) != len(self._dims):
             raise ValueError(
                 f"expected {self._inputs} inputs and {len(self._dims)} lengths, got {len(inputs)} and {len(lengths)}"
@@ -328,8 +341,7 @@ class BatchedProgram:
             if arrays[k].shape[axis + 1] == 0:  # inside, a padded dimension has at least one element
                 arrays[k] = pad_axis(arrays[k], axis + 1, 1)
         sizes = [tf.convert_to_tensor(item, tf.int32) for item in lengths]
-        outputs, out_lengths, ok = self.concrete(arrays, sizes, tf.constant(rows))
-        return list(outputs), list(out_lengths), ok
+        return arrays, sizes
 
 
 def _output_names(structure: Any, count: int) -> tuple[str, ...]:

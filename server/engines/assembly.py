@@ -56,8 +56,7 @@ class Assembly:
         if limits is None:
             limits = [int(sizes.max()) for sizes in lengths]
         stacked = [
-            self._stack_input(index, [row[index] for row in rows], size, limits)
-            for index in range(len(self._dtypes))
+            self._stack_input(index, [row[index] for row in rows], size, limits) for index in range(len(self._dtypes))
         ]
         if missing:
             lengths = [np.concatenate([sizes, np.full(missing, sizes[0])]) for sizes in lengths]
@@ -92,9 +91,7 @@ class Assembly:
         return whole
 
 
-def _cut(
-    output: Array, dtype: np.dtype[np.generic], ragged: list[tuple[int, Array]], rows: int
-) -> list[Array]:
+def _cut(output: Array, dtype: np.dtype[np.generic], ragged: list[tuple[int, Array]], rows: int) -> list[Array]:
     if output.dtype != dtype:
         output = output.astype(dtype)
     if not ragged:
@@ -109,8 +106,7 @@ def _cut(
 def _by_tensor(dims: Sequence[Dim], tensors: int) -> list[list[tuple[int, int]]]:
     """Groups dimensions by tensor: for each, the (position in `dims`, axis) pairs that are its own."""
     return [
-        [(position, axis) for position, (owner, axis) in enumerate(dims) if owner == index]
-        for index in range(tensors)
+        [(position, axis) for position, (owner, axis) in enumerate(dims) if owner == index] for index in range(tensors)
     ]
 
 

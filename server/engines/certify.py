@@ -169,6 +169,4 @@ def _show(answer: Outputs | RowError) -> str:
 
 
 def _text(array: Any) -> str:
-    return np.array2string(np.asarray(array), threshold=20, max_line_width=10_000, separator=", ").replace(
-        "\n", ""
-    )
+    return np.array2string(np.asarray(array), threshold=20, max_line_width=10_000, separator=", ").replace("\n", "")

@@ -6,7 +6,7 @@ through the concrete function's flat call, which costs 120 µs where a `tf.funct
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -16,6 +16,7 @@ from server.engines.error_text import row_message, tracing_message
 from server.errors import ModelLoadError
 from server.model_description import TensorDescription
 from server.registry import SERVED_DTYPES, ModelSpec
+from vectorizer.tf_internals import flat_call
 
 
 class PerExample:
@@ -48,23 +49,6 @@ class PerExample:
             return RowError(row_message(error))
 
 
-def flat_call(concrete: Any) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """Returns the cheapest way to call a ConcreteFunction with flat eager tensors; gives flat tensors.
-
-    `call_flat` of TF 2.21's AtomicFunction skips argument binding and repacking; it isn't public API, so the
-    ordinary call stands in where it is missing.
-    """
-    call = getattr(getattr(concrete, "inference_fn", None), "call_flat", None)
-    if call is None:
-        return lambda tensors: tf.nest.flatten(concrete(*tensors))
-    captured = list(concrete.captured_inputs)
-    return lambda tensors: _as_list(call(*tensors, *captured))
-
-
-def _as_list(result: Any) -> Sequence[Any]:
-    return result if isinstance(result, list | tuple) else [result]
-
-
 def _trace(spec: ModelSpec, function: Callable[..., Any]) -> Any:
     names = list(spec.inputs)
 
@@ -75,9 +59,7 @@ def _trace(spec: ModelSpec, function: Callable[..., Any]) -> Any:
     try:
         return tf.function(positional, input_signature=signature).get_concrete_function()
     except Exception as error:
-        raise ModelLoadError(
-            f"model '{spec.name}': the function can't be traced: {tracing_message(error)}"
-        ) from error
+        raise ModelLoadError(f"model '{spec.name}': the function can't be traced: {tracing_message(error)}") from error
 
 
 def _describe_outputs(model: str, concrete: Any) -> tuple[TensorDescription, ...]:
@@ -89,9 +71,7 @@ def _describe_outputs(model: str, concrete: Any) -> tuple[TensorDescription, ...
     else:
         named = [("output", structure[0] if isinstance(structure, list | tuple) else structure)]
     if not named:
-        raise ModelLoadError(
-            f"model '{model}' returns nothing; return a tensor, a tuple or a dict of tensors"
-        )
+        raise ModelLoadError(f"model '{model}' returns nothing; return a tensor, a tuple or a dict of tensors")
     return tuple(_describe_output(model, name, value) for name, value in named)
 
 
@@ -103,12 +83,9 @@ def _describe_output(model: str, name: str, value: Any) -> TensorDescription:
         )
     dtype = value.dtype.name
     if dtype not in SERVED_DTYPES:
-        raise ModelLoadError(
-            f"model '{model}' returns dtype {dtype} as '{name}', which can't be served; cast it"
-        )
+        raise ModelLoadError(f"model '{model}' returns dtype {dtype} as '{name}', which can't be served; cast it")
     if value.shape.rank is None:
         raise ModelLoadError(
-            f"model '{model}' returns '{name}' with an unknown number of dimensions; "
-            "fix it with tf.ensure_shape"
+            f"model '{model}' returns '{name}' with an unknown number of dimensions; fix it with tf.ensure_shape"
         )
     return TensorDescription(name, dtype, list(value.shape))

@@ -29,8 +29,7 @@ class PerRequestEngine:
         self.report: dict[str, Any] = {}
         self.report_text = "one call of the function for each example; nothing is vectorized"
         self._times = [
-            BucketTime(bucket, 0.0)
-            for bucket in make_buckets(settings.max_batch_size or spec.max_batch_size, [()])
+            BucketTime(bucket, 0.0) for bucket in make_buckets(settings.max_batch_size or spec.max_batch_size, [()])
         ]
 
     def per_example(self, example: Example) -> Outputs:

@@ -86,8 +86,7 @@ def as_example(spec: ModelSpec, value: Any, where: str) -> Example:
     if isinstance(value, dict):
         if set(value) != set(names):
             raise CertificationError(
-                f"model '{spec.name}', {where}: expected inputs {', '.join(names)}, "
-                f"got {', '.join(map(str, value))}"
+                f"model '{spec.name}', {where}: expected inputs {', '.join(names)}, got {', '.join(map(str, value))}"
             )
         values = [value[name] for name in names]
     elif isinstance(value, tuple) and len(value) == len(names):
@@ -98,9 +97,7 @@ def as_example(spec: ModelSpec, value: Any, where: str) -> Example:
         raise CertificationError(
             f"model '{spec.name}', {where}: give a dict with {', '.join(names)}, or a tuple in that order"
         )
-    return tuple(
-        _as_input(spec, tensor, item, where) for tensor, item in zip(spec.input_tensors, values, strict=True)
-    )
+    return tuple(_as_input(spec, tensor, item, where) for tensor, item in zip(spec.input_tensors, values, strict=True))
 
 
 def _as_input(spec: ModelSpec, tensor: TensorDescription, value: Any, where: str) -> Array:
@@ -127,9 +124,7 @@ def _generate(tensors: Sequence[TensorDescription], rng: np.random.Generator) ->
 
 
 def _generate_input(tensor: TensorDescription, rng: np.random.Generator, common: int | None) -> Array:
-    shape = [
-        size if size is not None else common if common is not None else _size(rng) for size in tensor.shape
-    ]
+    shape = [size if size is not None else common if common is not None else _size(rng) for size in tensor.shape]
     if tensor.dtype == "string":
         words = [_word(rng) for _ in range(int(np.prod(shape)))]
         return as_array(np.array([*words, None], object)[:-1].reshape(shape), "string")

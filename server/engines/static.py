@@ -164,9 +164,7 @@ class StaticEngine:
         return not self.bounds or all(fits(self._measure(row), bucket) for row in rows)
 
     def _pad(self, rows: Sequence[Example], bucket: Bucket) -> Assembled:
-        return self._assembly.stack(
-            rows, bucket.rows, [bucket.lengths[bound] for bound in self._bound_of_dim]
-        )
+        return self._assembly.stack(rows, bucket.rows, [bucket.lengths[bound] for bound in self._bound_of_dim])
 
     def _choose(self, bucket: Bucket, rows: list[Example], budget: _CompileBudget) -> _Choice:
         """Compiles the bucket's XLA program where that is wanted, and keeps it where it measures faster."""

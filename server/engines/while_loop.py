@@ -42,8 +42,7 @@ class WhileLoopEngine:
         self._dtypes = [tf.as_dtype(tensor.dtype) for tensor in self.inputs]
         self._call = flat_call(_trace_loop(self._per_example, self._assembly.input_dims))
         self._times = [
-            BucketTime(bucket, 0.0)
-            for bucket in make_buckets(settings.max_batch_size or spec.max_batch_size, [()])
+            BucketTime(bucket, 0.0) for bucket in make_buckets(settings.max_batch_size or spec.max_batch_size, [()])
         ]
 
     def per_example(self, example: Example) -> Outputs:
@@ -129,9 +128,7 @@ def _trace_loop(per_example: PerExample, input_dims: Sequence[tuple[int, int]]) 
                 tf.TensorArray(tf.int32, size, element_shape=[len(tensor.shape)]),
             )
         ]
-        _, *filled = tf.while_loop(
-            lambda row, *_: row < size, body, (tf.constant(0), *arrays), parallel_iterations=1
-        )
+        _, *filled = tf.while_loop(lambda row, *_: row < size, body, (tf.constant(0), *arrays), parallel_iterations=1)
         return [
             value
             for elements, shapes in zip(filled[::2], filled[1::2], strict=True)
@@ -141,9 +138,7 @@ def _trace_loop(per_example: PerExample, input_dims: Sequence[tuple[int, int]]) 
     return loop.get_concrete_function()
 
 
-def _cut_row(
-    batch: Any, index: int, row: Any, input_dims: Sequence[tuple[int, int]], lengths: Sequence[Any]
-) -> Any:
+def _cut_row(batch: Any, index: int, row: Any, input_dims: Sequence[tuple[int, int]], lengths: Sequence[Any]) -> Any:
     example = batch[row]
     own = {axis: lengths[position] for position, (owner, axis) in enumerate(input_dims) if owner == index}
     cuts = [slice(own[axis][row]) if axis in own else slice(None) for axis in range(len(example.shape))]

@@ -18,7 +18,7 @@ WATCH_AFTER_S = 0.02
 """A task that watches for the caller to leave costs some 15 µs: requests answered sooner don't get one."""
 
 
-class CallerLeft(Exception):  # noqa: N818
+class CallerLeft(Exception):
     """The connection was closed before the reply."""
 
 

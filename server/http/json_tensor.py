@@ -39,9 +39,7 @@ def read_tensor(tensor: TensorDescription, value: Any) -> Array:
     shape = _leading_shape(value)
     if len(shape) < rank and shape and shape[-1] == 0:
         shape += tuple(size or 0 for size in tensor.shape[len(shape) :])
-    if len(shape) != rank or any(
-        size not in (None, came) for size, came in zip(tensor.shape, shape, strict=True)
-    ):
+    if len(shape) != rank or any(size not in (None, came) for size, came in zip(tensor.shape, shape, strict=True)):
         raise _misfit(tensor, value, f"of shape [{', '.join(map(str, shape))}]")
     dtype = numpy_dtype(tensor)
     array = np.empty(shape, dtype=dtype)

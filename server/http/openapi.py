@@ -77,13 +77,10 @@ def install(app: FastAPI) -> None:
 
 def _operation(operation_id: str, parameters: list[dict[str, Any]]) -> dict[str, Any]:
     headers = {
-        name: {"schema": {"type": kind}, "description": meaning}
-        for name, (kind, meaning) in _PROVENANCE.items()
+        name: {"schema": {"type": kind}, "description": meaning} for name, (kind, meaning) in _PROVENANCE.items()
     }
     answered = {"description": "The outputs.", "headers": headers, "content": _json("PredictReply")}
-    refused = {
-        status: {"description": meaning, "content": _json("Error")} for status, meaning in _ERRORS.items()
-    }
+    refused = {status: {"description": meaning, "content": _json("Error")} for status, meaning in _ERRORS.items()}
     return {
         "summary": "Answer one example",
         "operationId": operation_id,

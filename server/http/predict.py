@@ -193,8 +193,6 @@ def _explain_json(body: bytes, error: Exception) -> str:
         orjson.loads(body)
     except orjson.JSONDecodeError as precise:
         near = body[precise.pos : precise.pos + 9] if precise.pos < len(body) else b""
-        hint = (
-            '; write "NaN", "Infinity" and "-Infinity" as strings' if b"NaN" in near or b"Inf" in near else ""
-        )
+        hint = '; write "NaN", "Infinity" and "-Infinity" as strings' if b"NaN" in near or b"Inf" in near else ""
         return f"the body is not valid JSON: {precise}{hint}"
     return f"the body is not valid JSON: {error}"

@@ -43,9 +43,7 @@ class _Listener(uvicorn.Server):
 
 def serve(settings: Settings, locations: Sequence[str]) -> int:
     """Serves until told to stop; returns the exit status. Raises SettingsError if it can't listen."""
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for line in settings.lines():
         _log.info("setting %s", line)
     listening = _listen(settings)

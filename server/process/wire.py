@@ -108,18 +108,12 @@ def _copy_into(memory: Array, arrays: Sequence[Array]) -> None:
 
 
 def _read_column(memory: Array, column: Column, rows: int) -> list[Array]:
-    flat = (
-        _decode_strings(memory, column, rows)
-        if column.dtype == "string"
-        else memory.copy().view(column.dtype)
-    )
+    flat = _decode_strings(memory, column, rows) if column.dtype == "string" else memory.copy().view(column.dtype)
     if len(column.shapes) == 1:
         whole = flat.reshape(rows, *column.shapes[0])
         return [whole[row, ...] for row in range(rows)]
     ends = np.cumsum([prod(shape) for shape in column.shapes]).tolist()
-    return [
-        flat[end - prod(shape) : end].reshape(shape) for shape, end in zip(column.shapes, ends, strict=True)
-    ]
+    return [flat[end - prod(shape) : end].reshape(shape) for shape, end in zip(column.shapes, ends, strict=True)]
 
 
 def _encode_strings(arrays: Sequence[Array]) -> list[Array]:

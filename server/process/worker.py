@@ -55,9 +55,7 @@ class ModelWorker:
             on_message(Loaded(names))
             spec = choose_model(specs, source.model, source.location)
         self._engine = self._prepare(spec, settings)
-        self.description = _describe(
-            spec, self._engine, settings, device, names, self._seconds, self._watch.count()
-        )
+        self.description = _describe(spec, self._engine, settings, device, names, self._seconds, self._watch.count())
         self._watch.reset()
 
     def run(self, signature: str, rows: Sequence[Example], bucket: Bucket) -> BatchResult:

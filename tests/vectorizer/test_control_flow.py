@@ -69,6 +69,15 @@ def test_rnn_over_a_variable_length():
     assert "masked by its bound" in str(v.report)
 
 
+def test_rnn_over_slices_whose_size_only_tensorflow_knows():
+    def rnn(x):
+        n = tf.shape(x)[0]
+        join = lambda t, h: tf.tanh(tf.concat([x[t : t + 1], h], 1) @ tf.concat([W, W], 0))
+        return tf.while_loop(lambda t, h: t < n, lambda t, h: (t + 1, join(t, h)), (0, tf.zeros([1, 3])))[1]
+
+    check(rnn, SEQUENCE, sequences(0, 1, 5, 3))
+
+
 def test_rnn_whose_count_is_an_input():
     def rnn(x, n):
         return tf.while_loop(lambda t, h: t < n, lambda t, h: (t + 1, cell(h, x[t])), (0, tf.zeros([3])))[1]

@@ -1,0 +1,23 @@
+"""No answer is ever wrong: random programs against the per-example function, every tenth under XLA too."""
+
+import pytest
+
+from tests.support.oracle import check
+from tests.support.random_programs import SPECS, examples, program
+
+QUICK, FULL = range(60), range(60, 600)
+
+
+def run(seed):
+    check(program(seed), SPECS, examples(seed, 6), jit=seed % 10 == 0, fallbacks=None, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("seed", QUICK)
+def test_random_program(seed):
+    run(seed)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", FULL)
+def test_random_program_of_the_full_sweep(seed):
+    run(seed)
