@@ -65,7 +65,7 @@ def split(program: Program, fallbacks: frozenset[Op]) -> Stages:
         else:
             stage[op] = max(latest, 1)
     groups = [[op for op in program.ops if op in free or stage[op] == number] for number in range(3)]
-    kept = [_needed(groups[0], stage, 0), groups[1], _needed(groups[2], stage, 2)]
+    kept = [_needed(group, stage, number) for number, group in enumerate(groups)]
     # In the program's order: the compiled region's signature is part of the key of XLA's persistent cache.
     made = [var for op in kept[1] if op not in free for var in op.outputs]
     entering = _used(kept[1], exclude={var for op in kept[1] for var in op.outputs})

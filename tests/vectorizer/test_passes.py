@@ -265,3 +265,16 @@ def test_the_same_program_is_never_traced_again():
 def test_an_input_of_unknown_rank_is_refused_by_name():
     with pytest.raises(ValueError, match="input 'x': its rank must be known"):
         vectorize(lambda x: x, {"x": tf.TensorSpec(None, tf.float32)})
+
+
+def test_a_program_of_text_alone_has_nothing_to_compile():
+    assert not vectorize(lambda text: tf.strings.upper(text), [TEXT]).compilable
+
+
+def test_a_variable_is_read_inside_the_compiled_region():
+    weights = tf.Variable(tf.ones([5]))
+
+    def f(text):
+        return tf.tensordot(weights, tf.one_hot(tf.strings.length(text), 5), 1), tf.strings.upper(text)
+
+    check(f, [TEXT], TEXTS)
