@@ -6,6 +6,7 @@
 How it works, pass by pass: `tracing.py`, `analysis.py`, `plan.py`, `emission.py`.
 """
 
+from vectorizer.derivatives import grad, hessian, jacobian
 from vectorizer.errors import Finding, VectorizationError
 from vectorizer.registry import convert, supported_ops
 from vectorizer.tracing import trace
@@ -18,6 +19,9 @@ __all__ = [
     "VectorizationError",
     "Vectorized",
     "convert",
+    "grad",
+    "hessian",
+    "jacobian",
     "supported_ops",
     "trace",
     "vectorize",

@@ -221,6 +221,11 @@ def _list_write(op: Op, operands: Sequence[Abstract], masked: bool) -> list[Abst
     return [Abstract(max(kind, Kind.SHARED), element=element if element is not None else _hashable(shape))]
 
 
+def _list_pop(op: Op, operands: Sequence[Abstract], masked: bool) -> list[Abstract] | None:
+    kind = Kind.BATCHED if masked else max(operands[0].kind, Kind.SHARED)
+    return [Abstract(kind, element=operands[0].element), Abstract(kind)]
+
+
 def _list_read(op: Op, operands: Sequence[Abstract], masked: bool) -> list[Abstract] | None:
     return [Abstract(max(operands[0].kind, operands[1].kind, Kind.SHARED))]
 
@@ -245,6 +250,7 @@ _RULES = {
     "TensorListPushBack": _list_write,
     "TensorListScatterIntoExistingList": _list_write,
     "TensorListScatterV2": _list_write,
+    "TensorListPopBack": _list_pop,
     "TensorListGetItem": _list_read,
     "TensorListGather": _list_read,
 }

@@ -175,13 +175,15 @@ def _bound(plan: Plan, op: Op, counters: frozenset[int]) -> Bound | None:
 
 
 def _growing(op: Op) -> frozenset[int]:
-    """Loop variables that are lists to which the body appends."""
+    """Loop variables that are lists which the body makes longer or shorter."""
     body = op.bodies["body"]
     found = set()
     for k, var in enumerate(body.outputs):
         producer = _producer(body, var)
         while producer is not None and producer.type.startswith("TensorList"):
-            if producer.type == "TensorListPushBack" or producer.attrs.get("resize_if_index_out_of_bounds"):
+            if producer.type in ("TensorListPushBack", "TensorListPopBack") or producer.attrs.get(
+                "resize_if_index_out_of_bounds"
+            ):
                 found.add(k)
                 break
             producer = _producer(body, producer.inputs[0])

@@ -33,6 +33,7 @@ _CONVERTER_MODULES = (
     "strings",
     "checks",
     "tensor_lists",
+    "gradients",
     "state",
 )
 

@@ -6,6 +6,7 @@ Normalising then
 * orders the ops topologically, control inputs included (creation order is not topological once gradients
   or TensorArrays are involved);
 * inlines function calls;
+* moves what a loop never changes in front of it (`hoisting.py`);
 * drops identities and everything that neither an output nor an effect needs, inside loops too: a loop
   variable that only feeds itself (TensorFlow's own hidden counter) disappears.
 """
@@ -19,6 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from vectorizer import tf_internals
+from vectorizer.hoisting import hoist
 from vectorizer.program import Op, Program, Var
 
 EFFECTS = frozenset(
@@ -84,7 +86,8 @@ def normalise(concrete: Any) -> Program:
     inputs, ops, outputs = _Normaliser(graph).run(graph.outputs)
     captured = inputs[len(inputs) - len(concrete.captured_inputs) :]
     captures = dict(zip(captured, concrete.captured_inputs, strict=True))
-    return eliminate_dead_code(Program(inputs, ops, outputs, captures))
+    program = eliminate_dead_code(Program(inputs, ops, outputs, captures))
+    return eliminate_dead_code(hoist(program))
 
 
 class _Normaliser:

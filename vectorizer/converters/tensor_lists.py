@@ -69,14 +69,18 @@ def convert_list_element_shape(op: Op, inputs: Sequence[Any], batch: Batch) -> l
 def convert_list_get(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Value]:
     """`ta.read`: a slice if the index is the same for all rows, else a gather."""
     items, index, given = inputs
-    items = items.materialised(_known_shape(op, given), batch, batched=False)
+    return [read_slot(items.materialised(_known_shape(op, given), batch, batched=False), index, batch)]
+
+
+def read_slot(items: ListValue, index: Value, batch: Batch) -> Value:
+    """One element, the same slot for all rows or each row's own."""
     position = _checked(items, index, batch)
-    if not index.batched:
+    if position.shape.rank == 0:
         tensor = tf.gather(items.buffer, position)
-        return [Value(tensor, items.batched, items.element_sizes)]
+        return Value(tensor, items.batched, items.element_sizes)
     items = items.promoted(batch)
     coordinates = tf.stack([position, tf.range(tf.shape(position)[0])], axis=-1)
-    return [batched(tf.gather_nd(items.buffer, coordinates), items.element_sizes)]
+    return batched(tf.gather_nd(items.buffer, coordinates), items.element_sizes)
 
 
 def _known_shape(op: Op, given: Value) -> Any:
