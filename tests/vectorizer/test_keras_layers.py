@@ -68,7 +68,7 @@ FIXED = {
     "max_pooling2d": ([7, 6, 3], lambda: layers.MaxPooling2D()),
     "max_pooling2d_same": ([7, 6, 3], lambda: layers.MaxPooling2D(3, strides=2, padding="same")),
     "average_pooling1d": ([9, 3], lambda: layers.AveragePooling1D(2)),
-    "average_pooling2d": ([7, 6, 3], lambda: layers.AveragePooling2D()),
+    "average_pooling2d": ([7, 6, 3], lambda: layers.AveragePooling2D(2)),
     "average_pooling2d_same": ([7, 6, 3], lambda: layers.AveragePooling2D(3, strides=2, padding="same")),
     "global_max_pooling1d": ([9, 3], lambda: layers.GlobalMaxPooling1D()),
     "global_max_pooling2d": ([7, 6, 3], lambda: layers.GlobalMaxPooling2D(keepdims=True)),

@@ -139,18 +139,24 @@ def convert_batch_norm(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Va
     return [batched(unfold(results[0], images.tensor), images.sizes), *(Value(item, False) for item in results[1:])]
 
 
-@converts("SpaceToBatchND BatchToSpaceND")
-def convert_space_batch(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
-    """Dilation by blocks: the batch goes innermost into the images' own leading axis, where blocks don't reach."""
-    images, block, crops = inputs
-    if images.sizes or block.batched or crops.batched:
-        raise NotConvertible("space to batch over ragged or per-example blocks")
-    rank = images.rank
-    inner = tf.transpose(images.tensor, [1, 0, *range(2, rank + 1)])
-    shape = tf.shape(inner)
-    merged = tf.reshape(inner, tf.concat([[shape[0] * shape[1]], shape[2:]], 0))
-    (result,) = replay(op, [merged, block.tensor, crops.tensor])
-    split = tf.reshape(result, tf.concat([[-1, batch.size], tf.shape(result)[1:]], 0))
-    tensor = tf.transpose(split, [1, 0, *range(2, rank + 1)])
-    tensor.set_shape([images.tensor.shape[0], *op.outputs[0].shape.as_list()])
-    return [batched(tensor)]
+@converts("Conv2DBackpropInput")
+def convert_transposed_convolution(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    """`Conv2DTranspose`: a shared filter spreads all images of the batch at once."""
+    sizes, kernel, images = inputs
+    if kernel.batched or sizes.batched or images.sizes:
+        raise NotConvertible("a transposed convolution over ragged images or per-example filters")
+    count = images.tensor.shape[1]
+    total = batch.size * (count if count is not None else tf.shape(images.tensor)[1])
+    wanted = tf.concat([tf.reshape(total, [1]), sizes.tensor[1:]], 0)
+    (result,) = replay(op, [wanted, kernel.tensor, fold(images.tensor)])
+    return [batched(unfold(result, images.tensor))]
+
+
+@converts("ResizeBilinear ResizeNearestNeighbor ResizeBicubic ResizeArea SpaceToDepth DepthToSpace LRN")
+def convert_image(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    """Kernels that treat each image of a stack alone."""
+    images = inputs[0]
+    if images.sizes or any(value.batched for value in inputs[1:]):
+        raise NotConvertible("images of ragged shape, or resized to per-example sizes")
+    (result,) = replay(op, [fold(images.tensor), *(value.tensor for value in inputs[1:])])
+    return [batched(unfold(result, images.tensor))]

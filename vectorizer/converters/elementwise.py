@@ -123,6 +123,8 @@ def _integer_facts(op: Op, inputs: Sequence[Value]) -> tuple[Any, Any]:
             if constant is not None and constant <= 0 and value.size is not None:
                 return value.size, value.upper
         return None, None if None in uppers else _max(uppers[0], uppers[1])
+    if op.type in ("FloorMod", "TruncateMod", "Mod") and constants[1] is not None and constants[1] > 0:
+        return None, int(constants[1]) - 1
     if op.type in ("FloorDiv", "Div", "TruncateDiv", "RealDiv"):
         if constants[1] == 1:
             return left.size, left.upper

@@ -25,7 +25,9 @@ def convert_pack(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     rows = [Value(batch.rows(value), True, value.sizes) for value in inputs]
     tensors, sizes = align(rows, batch)
     tensor = tf.stack(tensors, axis=axis + 1)
-    return [batched(tensor, {own + (own >= axis): size for own, size in sizes.items()})]
+    tracked = tuple(inputs) if axis == 0 and any(value.parts is not None for value in inputs) else None
+    sizes = {own + (own >= axis): size for own, size in sizes.items()}
+    return [Value(tensor, True, sizes, vectors=tracked)]
 
 
 @converts("Unpack", checks="the axis has another size")
