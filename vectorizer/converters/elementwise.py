@@ -26,7 +26,7 @@ UNARY = """
 BINARY = """
     Add AddV2 ApproximateEqual Atan2 BitwiseAnd BitwiseOr BitwiseXor Complex Div DivNoNan EluGrad Equal Greater
     GreaterEqual Igamma IgammaGradA Igammac InvGrad LeakyReluGrad LeftShift Less LessEqual LogicalAnd LogicalOr
-    Maximum Minimum MulNoNan Mul NextAfter NotEqual Polygamma Pow RealDiv ReciprocalGrad Relu6Grad ReluGrad RightShift
+    Maximum Minimum MulNoNan Mul NextAfter NotEqual Polygamma RealDiv ReciprocalGrad Relu6Grad ReluGrad RightShift
     RsqrtGrad SeluGrad SigmoidGrad SoftplusGrad SoftsignGrad SqrtGrad SquaredDifference Sub TanhGrad
     Xdivy Xlog1py Xlogy Zeta
 """
@@ -173,6 +173,22 @@ def any_per_row(flags: Any, is_batched: bool) -> Any:
     """Reduce bool `[B, ...]` to `[B]`, or a shared one to a scalar."""
     rank = flags.shape.rank
     return tf.reduce_any(flags, axis=list(range(1 if is_batched else 0, rank)))
+
+
+@converts("Pow", checks="an integer to a negative power")
+def convert_power(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    """Integers know no negative powers: such rows fail."""
+    exponent = inputs[1]
+    if not exponent.dtype.is_integer:
+        return convert_binary(op, inputs, batch) if any(v.batched for v in inputs) else run_unchanged(op, inputs)
+    negative = exponent.tensor < 0
+    bad = negative
+    for axis, size in exponent.sizes.items():
+        bad = tf.logical_and(bad, size_mask(size, exponent.rank, axis))
+    batch.check(tf.logical_not(any_per_row(bad, exponent.batched)))
+    safe = tf.where(negative, tf.zeros([], exponent.dtype), exponent.tensor)
+    operands = [inputs[0], Value(safe, exponent.batched, exponent.sizes)]
+    return convert_binary(op, operands, batch) if any(v.batched for v in inputs) else run_unchanged(op, operands)
 
 
 @converts("SelectV2")

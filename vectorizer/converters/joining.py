@@ -12,7 +12,7 @@ from vectorizer.batch import Batch, require_static
 from vectorizer.converters.alignment import align, align_pair
 from vectorizer.converters.indexing import take_along
 from vectorizer.program import Op
-from vectorizer.registry import converts
+from vectorizer.registry import converts, run_unchanged
 from vectorizer.values import NotConvertible, Size, Value, batched, dimension, fill_padding, pad_axis, shared, vector
 
 
@@ -99,9 +99,11 @@ def _concat_ragged(rows: Sequence[Value], axis: int, sizes: dict[int, Size], bat
     return batched(take_along(tensor, axis, positions), {**sizes, axis: size})
 
 
-@converts("Split SplitV")
+@converts("Split SplitV", checks="the parts don't add up")
 def convert_split(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Cuts an axis into parts."""
+    if not any(value.batched for value in inputs):
+        return run_unchanged(op, inputs)
     if op.type == "Split":
         axis_value, value = inputs
         parts: Any = int(op.attrs["num_split"])
@@ -114,9 +116,34 @@ def convert_split(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
         elements = value.elements()
         return [vector(elements[int(low) : int(high)]) for low, high in zip(bounds[:-1], bounds[1:], strict=True)]
     if axis in value.sizes:
-        raise NotConvertible("a split of a ragged dimension")
+        return _split_ragged(value, axis, parts, batch)
     tensors = tf.split(value.tensor, parts, axis=axis + 1, num=len(op.outputs))
     return [batched(tensor, value.sizes) for tensor in tensors]
+
+
+def _split_ragged(value: Value, axis: int, parts: int | list[int], batch: Batch) -> list[Value]:
+    """Equal parts differ in size between rows; of given parts only the one that takes the rest does."""
+    size = value.sizes[axis]
+    if isinstance(parts, int):
+        batch.check(size.lengths % parts == 0)
+        widths: list[Any] = [Size(size.lengths // parts, _up(size.padded, parts))] * parts
+    else:
+        rest = size.lengths - sum(part for part in parts if part >= 0)
+        batch.check(rest >= 0 if -1 in parts else rest == 0)
+        remainder = Size(tf.maximum(rest, 0), size.padded)
+        widths = [remainder if part < 0 else Size(tf.fill([batch.size], part), part) for part in parts]
+    sizes = {own: other for own, other in value.sizes.items() if own != axis}
+    start, pieces = tf.zeros([batch.size], tf.int32), []
+    for position, width in enumerate(widths):
+        positions = tf.clip_by_value(start[:, None] + tf.range(width.padded)[None, :], 0, size.padded - 1)
+        ragged = isinstance(parts, int) or parts[position] < 0
+        pieces.append(batched(take_along(value.tensor, axis, positions), {**sizes, axis: width} if ragged else sizes))
+        start = start + width.lengths
+    return pieces
+
+
+def _up(size: Any, parts: int) -> Any:
+    return (size + parts - 1) // parts
 
 
 @converts("Pad PadV2")

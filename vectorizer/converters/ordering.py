@@ -10,7 +10,7 @@ from vectorizer.batch import Batch, require_static
 from vectorizer.converters.reductions import lowest
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay
-from vectorizer.values import NotConvertible, Size, Value, batched, dimension, fill_padding
+from vectorizer.values import NotConvertible, Size, Value, batched, dimension, fill_padding, size_mask
 
 
 @converts("TopK TopKV2", checks="fewer than k elements")
@@ -50,13 +50,20 @@ def convert_bound(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     return [batched(tf.reshape(found, shape), keys.sizes)]
 
 
-@converts("InvertPermutation")
+@converts("InvertPermutation", checks="it isn't a permutation")
 def convert_invert_permutation(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Positions of 0, 1, ... in a permutation."""
     (value,) = inputs
+    tensor = fill_padding(value, [0], value.dtype.max)
+    order = tf.argsort(tensor, axis=-1, stable=True)
+    axis = 1 if value.batched else 0
+    ranks = tf.range(tf.shape(tensor)[-1])
+    ranks = tf.cast(ranks[None] if value.batched else ranks, tensor.dtype)
+    good = tf.gather(tensor, order, axis=axis, batch_dims=axis) == ranks
     if value.sizes:
-        raise NotConvertible("the inverse of a permutation of variable length")
-    return [batched(tf.argsort(value.tensor, axis=-1))]
+        good = tf.logical_or(good, tf.logical_not(size_mask(value.sizes[0], 1, 0)))
+    batch.check(tf.reduce_all(good, axis=-1))
+    return [Value(tf.cast(order, op.outputs[0].dtype), value.batched, value.sizes)]
 
 
 @converts("Where")
@@ -72,5 +79,3 @@ def convert_where(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     order = tf.argsort(tf.cast(tf.logical_not(flags), tf.int32), axis=1, stable=True)
     size = Size(count, max(padded, 1) if isinstance(padded, int) else tf.maximum(padded, 1))
     return [batched(tf.cast(order, tf.int64)[..., None], {0: size})]
-
-

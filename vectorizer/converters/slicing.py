@@ -277,7 +277,9 @@ def _slice_axis(value: Value, axis: int, begin: Value, count: Value, batch: Batc
         batch.check(tf.logical_and(start >= 0, start + int(known_count) <= length))
         room, size = int(known_count), None
     else:
-        wanted = length - start if known_count == -1 else tf.cast(count.tensor, tf.int32)
+        rest = length - start
+        asked = tf.cast(count.tensor, tf.int32)
+        wanted = rest if known_count == -1 else tf.where(asked == -1, rest, asked)
         batch.check(tf.logical_and(tf.logical_and(start >= 0, wanted >= 0), start + wanted <= length))
         if not count.batched and not begin.batched and own_size is None and known_count != -1:
             room, size = wanted, None

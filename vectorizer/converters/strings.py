@@ -9,9 +9,10 @@ import tensorflow as tf
 
 from vectorizer.batch import Batch
 from vectorizer.converters.alignment import align
+from vectorizer.converters.elementwise import any_per_row
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay
-from vectorizer.values import NotConvertible, Value, batched, number, pad_axis
+from vectorizer.values import NotConvertible, Value, batched, number, pad_axis, size_mask
 
 
 @converts("StringJoin", compilable=False)
@@ -96,17 +97,42 @@ def convert_substr(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]
 
 @converts("StringToNumber", checks="the text isn't a number", compilable=False)
 def convert_string_to_number(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
-    """Parses numbers. Texts that surely are none fail their row and are read as 0; the rest is the kernel's."""
+    """Parses numbers. Texts that are none fail their row and are read as 0."""
     (value,) = inputs
-    pattern = _NUMBER if op.outputs[0].dtype.is_floating else _INTEGER
-    good = tf.strings.regex_full_match(value.tensor, pattern)
-    axes = list(range(1 if value.batched else 0, good.shape.rank))
-    if value.sizes:
-        raise NotConvertible("parsing a variable number of texts")
-    batch.check(tf.reduce_all(good, axis=axes))
+    dtype = op.outputs[0].dtype
+    good = tf.strings.regex_full_match(value.tensor, _FLOAT) if dtype.is_floating else _is_integer(value.tensor, dtype)
+    bad = tf.logical_not(good)
+    for axis, size in value.sizes.items():
+        bad = tf.logical_and(bad, size_mask(size, value.rank, axis))
+    batch.check(tf.logical_not(any_per_row(bad, value.batched)))
     (tensor,) = replay(op, [tf.where(good, value.tensor, "0")])
-    return [Value(tensor, value.batched)]
+    return [Value(tensor, value.batched, value.sizes)]
 
 
-_INTEGER = r"\s*[+-]?[0-9]{1,9}\s*"
-_NUMBER = r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?\s*|\s*[+-]?(inf|nan|infinity)\s*"
+_SPACE = r"[ \t\n\v\f\r]*"
+_DECIMAL = r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+_HEXADECIMAL = r"0[xX][0-9a-fA-F]+(\.[0-9a-fA-F]+)?([pP][+-]?[0-9]+)?"
+_FLOAT = rf"{_SPACE}[+-]?({_DECIMAL}|{_HEXADECIMAL}|(?i:inf|infinity|nan)){_SPACE}"
+_LOW_DIGITS = 9  # a 64-bit integer is compared as its first ten digits and the nine after them
+
+
+def _is_integer(text: Any, dtype: Any) -> Any:
+    """Bool: whether the text is an integer that fits `dtype`."""
+    signs = "[+-]?" if dtype.min < 0 else "[+]?"
+    form = tf.strings.regex_full_match(text, rf"{_SPACE}{signs}[0-9]+{_SPACE}")
+    digits = tf.strings.regex_replace(text, rf"^{_SPACE}[+-]?0*([0-9]*){_SPACE}$", r"\1")
+    negative = tf.strings.regex_full_match(text, rf"{_SPACE}-.*")
+    most = len(str(dtype.max))
+    length = tf.strings.length(digits)
+    full = tf.logical_and(form, length == most)  # only as many digits as the greatest value has must be compared
+    digits = tf.where(full, digits, "0" * most)
+    split = max(most - _LOW_DIGITS, 1)
+    high = tf.strings.to_number(tf.strings.substr(digits, 0, split), tf.int64)
+    low = tf.strings.to_number(tf.strings.substr(digits, split, most - split), tf.int64)
+    limit = 10 ** (most - split)
+    fits = tf.zeros_like(full)
+    for applies, largest in ((tf.logical_not(negative), dtype.max), (negative, -dtype.min)):
+        below = tf.logical_or(high < largest // limit, tf.logical_and(high == largest // limit, low <= largest % limit))
+        fits = tf.logical_or(fits, tf.logical_and(applies, below))
+    return tf.logical_and(form, tf.logical_or(length < most, tf.logical_and(full, fits)))
+
