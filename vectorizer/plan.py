@@ -134,8 +134,8 @@ def can_fail(program: Program) -> bool:
 
 
 def _may_misalign(op: Op) -> bool:
-    """Elementwise ops check that ragged operands agree."""
-    return any(var.rank is not None and None in var.shape.as_list() for var in op.outputs)
+    """Ops with ragged operands check that these agree."""
+    return any(var.rank is not None and None in var.shape.as_list() for var in (*op.inputs, *op.outputs))
 
 
 def _producer(program: Program, var: Var) -> Op | None:

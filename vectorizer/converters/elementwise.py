@@ -14,18 +14,20 @@ from vectorizer.registry import converts, replay, run_unchanged
 from vectorizer.values import Value, batched, size_mask, vector
 
 UNARY = """
-    Abs Acos Acosh AsString Asin Asinh Atan Atanh BesselI0 BesselI0e BesselI1 BesselI1e BesselJ0 BesselJ1 BesselK0
-    BesselK0e BesselK1 BesselK1e BesselY0 BesselY1 Cast Ceil ComplexAbs Angle Conj Cos Cosh Dawsn DecodeBase64 Digamma Elu
-    EncodeBase64 Erf Erfc Erfinv Exp Expint Expm1 Floor FresnelCos FresnelSin HardSwish Identity Imag Inv Invert
-    IsFinite IsInf IsNan LeakyRelu Lgamma Log Log1p LogicalNot Ndtri Neg OnesLike PopulationCount PreventGradient
-    Real Reciprocal RegexFullMatch_ Relu Relu6 Rint Round Rsqrt Selu Sigmoid Sign Sin Sinh Snapshot Softplus Softsign
-    Spence Sqrt Square StaticRegexFullMatch StaticRegexReplace StopGradient StringLength StringLower StringStrip
-    StringToHashBucket StringToHashBucketFast StringToHashBucketStrong StringUpper Tan Tanh UnicodeScript
-    UnicodeTranscode ZerosLike
+    Abs Acos Acosh Asin Asinh Atan Atanh BesselI0e BesselI1e Cast Ceil ComplexAbs Angle Conj Cos Cosh Digamma
+    Elu Erf Erfc Erfinv Exp Expm1 Floor Identity Imag Inv Invert IsFinite IsInf IsNan LeakyRelu Lgamma Log Log1p
+    LogicalNot Ndtri Neg OnesLike PopulationCount PreventGradient Real Reciprocal Relu Relu6 Rint Round Rsqrt
+    Selu Sigmoid Sign Sin Sinh Snapshot Softplus Softsign Sqrt Square StopGradient Tan Tanh ZerosLike
+"""
+UNARY_WITHOUT_XLA = """
+    BesselI0 BesselI1 BesselJ0 BesselJ1 BesselK0 BesselK0e BesselK1 BesselK1e BesselY0 BesselY1 Dawsn Expint
+    FresnelCos FresnelSin Spence
+    AsString EncodeBase64 StaticRegexFullMatch StaticRegexReplace StringLength StringLower StringStrip
+    StringToHashBucket StringToHashBucketFast StringToHashBucketStrong StringUpper UnicodeScript
 """
 BINARY = """
     Add AddV2 ApproximateEqual Atan2 BitwiseAnd BitwiseOr BitwiseXor Complex Div DivNoNan EluGrad Equal Greater
-    GreaterEqual Igamma IgammaGradA Igammac InvGrad LeakyReluGrad LeftShift Less LessEqual LogicalAnd LogicalOr
+    GreaterEqual Igamma IgammaGradA Igammac LeakyReluGrad LeftShift Less LessEqual LogicalAnd LogicalOr
     Maximum Minimum MulNoNan Mul NextAfter NotEqual Polygamma RealDiv ReciprocalGrad Relu6Grad ReluGrad RightShift
     RsqrtGrad SeluGrad SigmoidGrad SoftplusGrad SoftsignGrad SqrtGrad SquaredDifference Sub TanhGrad
     Xdivy Xlog1py Xlogy Zeta
@@ -33,6 +35,7 @@ BINARY = """
 
 
 @converts(UNARY)
+@converts(UNARY_WITHOUT_XLA, compilable=False)
 def convert_unary(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """One operand; its Sizes are the result's."""
     (value,) = inputs
@@ -52,6 +55,7 @@ def convert_unary(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
 
 
 @converts(BINARY)
+@converts("InvGrad", compilable=False)
 def convert_binary(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Two operands that broadcast."""
     if any(value.parts is not None for value in inputs):

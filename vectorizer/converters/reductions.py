@@ -104,18 +104,21 @@ def _product(value: Value, batch: Batch) -> Value:
     return Value(result, True, size=size, upper=upper)
 
 
-@converts("ArgMax ArgMin")
+@converts("ArgMax ArgMin", checks="no element to choose from")
 def convert_arg_extreme(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Index of the first extreme element along one axis; padding is never chosen."""
     value, axis_value = inputs
     (axis,) = example_axes(require_static(axis_value, "the axis of an argmax"), value.rank)
     fill = lowest(value.dtype) if op.type == "ArgMax" else highest(value.dtype)
+    where = axis + (1 if value.batched else 0)
     if axis in value.sizes:
         batch.check(value.sizes[axis].lengths > 0)
+    elif not value.shape[axis]:
+        batch.check(tf.shape(value.tensor)[where] > 0)
     tensor = fill_padding(value, [axis], tf.constant(fill, value.dtype))
     function = tf.argmax if op.type == "ArgMax" else tf.argmin
-    result = function(_at_least_one(tensor, axis + 1), axis=axis + 1, output_type=op.outputs[0].dtype)
-    return [batched(result, kept_sizes(value, [axis], False))]
+    result = function(_at_least_one(tensor, where), axis=where, output_type=op.outputs[0].dtype)
+    return [Value(result, value.batched, kept_sizes(value, [axis], False))]
 
 
 def _at_least_one(tensor: Any, axis: int) -> Any:

@@ -31,6 +31,29 @@ def convert_regex(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     return [batched(tensor, inputs[0].sizes)]
 
 
+@converts("UnicodeTranscode", compilable=False)
+def convert_unicode_transcode(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    """From one encoding to another."""
+    if op.attrs["errors"] == b"strict":
+        raise NotConvertible("transcoding that raises for malformed text")
+    return [batched(replay(op, [inputs[0].tensor])[0], inputs[0].sizes)]
+
+
+@converts("DecodeBase64", checks="the text isn't base64", compilable=False)
+def convert_decode_base64(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    """Texts that aren't web-safe base64 fail their row."""
+    (value,) = inputs
+    good = tf.strings.regex_full_match(value.tensor, _BASE64)
+    bad = tf.logical_not(good)
+    for axis, size in value.sizes.items():
+        bad = tf.logical_and(bad, size_mask(size, value.rank, axis))
+    batch.check(tf.logical_not(any_per_row(bad, value.batched)))
+    return [Value(replay(op, [tf.where(good, value.tensor, "")])[0], value.batched, value.sizes)]
+
+
+_BASE64 = "([A-Za-z0-9_-]{4})*([A-Za-z0-9_-]{2}(==)?|[A-Za-z0-9_-]{3}=?)?"
+
+
 @converts("UnicodeDecode", compilable=False)
 def convert_unicode_decode(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Texts to code points: all texts of the batch at once, then each example's share is cut out."""
