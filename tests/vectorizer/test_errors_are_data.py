@@ -250,6 +250,19 @@ CASES = {
         [[MATRIX, 2], [MATRIX, -1], [MATRIX, 4]],
         [[MATRIX, 5]],
     ),
+    "mirror_pad": (lambda x: tf.pad(x, [[2, 0]], "REFLECT"), [f(None)], [[draw(3)], [draw(4)]], [[draw(2)], [draw(0)]]),
+    "valid_window": (
+        lambda x: tf.nn.max_pool1d(x[None, :, None], 3, 1, "VALID")[0],
+        [f(None)],
+        [[draw(3)], [draw(2)], [draw(5)]],
+        [[draw(1)], [draw(0)]],
+    ),
+    "decode_base64": (
+        lambda s: tf.strings.length(tf.io.decode_base64(s)),
+        [text()],
+        [["YQ"], ["YQ=="], ["YWI="], [""]],
+        [["YQ="], ["Y"], ["YW+j"]],
+    ),
     "space_to_batch": (
         lambda x: tf.space_to_batch(x[None, :, None], [2], [[0, 0]])[0],
         [f(None)],

@@ -26,11 +26,13 @@ UNARY_WITHOUT_XLA = """
     StringToHashBucket StringToHashBucketFast StringToHashBucketStrong StringUpper UnicodeScript
 """
 BINARY = """
-    Add AddV2 ApproximateEqual Atan2 BitwiseAnd BitwiseOr BitwiseXor Complex Div DivNoNan EluGrad Equal Greater
-    GreaterEqual Igamma IgammaGradA Igammac LeakyReluGrad LeftShift Less LessEqual LogicalAnd LogicalOr
-    Maximum Minimum MulNoNan Mul NextAfter NotEqual Polygamma RealDiv ReciprocalGrad Relu6Grad ReluGrad RightShift
-    RsqrtGrad SeluGrad SigmoidGrad SoftplusGrad SoftsignGrad SqrtGrad SquaredDifference Sub TanhGrad
-    Xdivy Xlog1py Xlogy Zeta
+    Add AddV2 Atan2 BitwiseAnd BitwiseOr BitwiseXor Complex Div DivNoNan Equal Greater GreaterEqual Igamma
+    IgammaGradA Igammac LeftShift Less LessEqual LogicalAnd LogicalOr Maximum Minimum MulNoNan Mul NextAfter
+    NotEqual Polygamma RealDiv RightShift SquaredDifference Sub Xdivy Xlog1py Xlogy Zeta
+"""
+BINARY_OF_ONE_SHAPE = """
+    ApproximateEqual EluGrad LeakyReluGrad ReciprocalGrad Relu6Grad ReluGrad RsqrtGrad SeluGrad SigmoidGrad
+    SoftplusGrad SoftsignGrad SqrtGrad TanhGrad
 """
 
 
@@ -55,7 +57,6 @@ def convert_unary(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
 
 
 @converts(BINARY)
-@converts("InvGrad", compilable=False)
 def convert_binary(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Two operands that broadcast."""
     if any(value.parts is not None for value in inputs):
@@ -63,6 +64,13 @@ def convert_binary(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]
         if tracked is not None:
             return [tracked]
     return [_scalar(op, inputs, batch)]
+
+
+@converts(BINARY_OF_ONE_SHAPE)
+@converts("InvGrad", compilable=False)
+def convert_binary_of_one_shape(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    """Two operands, by a kernel that doesn't broadcast: a shared one is repeated for every row."""
+    return [_scalar(op, [Value(batch.rows(value), True, value.sizes) for value in inputs], batch)]
 
 
 def _scalar(op: Op, inputs: Sequence[Value], batch: Batch) -> Value:

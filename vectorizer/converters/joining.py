@@ -174,12 +174,38 @@ def _zero(dtype: Any) -> Any:
     return tf.constant("") if dtype == tf.string else tf.zeros([], dtype)
 
 
-@converts("MirrorPad")
+@converts("MirrorPad", checks="more padding than there is to reflect")
 def convert_mirror_pad(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
-    """Pads by reflection."""
+    """Pads by reflection, a ragged axis at each row's own end. (The kernel refuses an empty batch, TensorFlow 2.21.)"""
     value, amounts = inputs
+    if not value.batched and not amounts.batched:
+        return run_unchanged(op, inputs)
     known = require_static(amounts, "the amount of padding")
-    if any(known[axis].any() for axis in value.sizes):
-        raise NotConvertible("reflection at the end of a ragged dimension")
-    pads = [[0, 0], *([int(low), int(high)] for low, high in known)]
-    return [batched(tf.pad(value.tensor, pads, mode=op.attrs["mode"].decode()), value.sizes)]
+    tensor, sizes = value.tensor, dict(value.sizes)
+    for axis, (low, high) in enumerate(known):
+        if not low and not high:
+            continue
+        extra = int(low + high)
+        own = sizes.get(axis)
+        length = own.lengths[:, None] if own is not None else dimension(tensor, axis + 1)
+        room = own.padded if own is not None else length
+        batch.check(_reflects(op, int(max(low, high)), own.lengths if own is not None else length))
+        positions = _reflected(op, tf.range(room + extra) - int(low), length)
+        positions = tf.clip_by_value(positions, 0, room - 1)
+        if own is not None:
+            tensor, sizes[axis] = take_along(tensor, axis, positions), Size(own.lengths + extra, room + extra)
+        else:
+            tensor = tf.gather(tensor, positions, axis=axis + 1)
+    return [batched(tensor, sizes)]
+
+
+def _reflects(op: Op, amount: int, length: Any) -> Any:
+    good = amount < length if op.attrs["mode"] == b"REFLECT" else amount <= length
+    return tf.constant(good) if isinstance(good, bool) else good
+
+
+def _reflected(op: Op, positions: Any, length: Any) -> Any:
+    if op.attrs["mode"] == b"REFLECT":
+        return length - 1 - tf.abs(length - 1 - tf.abs(positions))
+    positions = tf.where(positions < 0, -positions - 1, positions)
+    return tf.where(positions >= length, 2 * length - 1 - positions, positions)

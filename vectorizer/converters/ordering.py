@@ -13,7 +13,7 @@ from vectorizer.registry import converts, replay
 from vectorizer.values import NotConvertible, Size, Value, batched, dimension, fill_padding, size_mask
 
 
-@converts("TopK TopKV2", checks="fewer than k elements")
+@converts("TopKV2", checks="fewer than k elements")
 def convert_top_k(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """The k largest along the last axis, in order."""
     value = inputs[0]
@@ -21,10 +21,10 @@ def convert_top_k(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
         return [Value(tensor, False) for tensor in replay(op, [item.tensor for item in inputs])]
     last = value.rank - 1
     size = value.sizes.get(last)
-    if len(inputs) > 1 and inputs[1].size is not None and inputs[1].size is size and size is not None:
+    if inputs[1].size is not None and inputs[1].size is size and size is not None:
         count, kept = size.padded, size  # a whole row in order: tf.sort
     else:
-        count = int(require_static(inputs[1], "k")) if len(inputs) > 1 else int(op.attrs["k"])
+        count = int(require_static(inputs[1], "k"))
         kept = None
     tensor = fill_padding(value, [last], tf.constant(lowest(value.dtype), value.dtype))
     if kept is None:

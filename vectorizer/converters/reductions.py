@@ -11,7 +11,7 @@ import tensorflow as tf
 from vectorizer.batch import Batch, require_static
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay
-from vectorizer.values import NotConvertible, Size, Value, at_axis, batched, fill_padding, number, size_mask
+from vectorizer.values import NotConvertible, Size, Value, at_axis, batched, fill_padding, number, pad_axis, size_mask
 
 
 def lowest(dtype: Any) -> Any:
@@ -114,24 +114,13 @@ def convert_arg_extreme(op: Op, inputs: Sequence[Value], batch: Batch) -> list[V
     if axis in value.sizes:
         batch.check(value.sizes[axis].lengths > 0)
     elif not value.shape[axis]:
-        batch.check(tf.shape(value.tensor)[where] > 0)
+        size = tf.shape(value.tensor)[where]
+        batch.check(size > 0)
+        value = Value(pad_axis(value.tensor, where, tf.maximum(size, 1)), value.batched, value.sizes)
     tensor = fill_padding(value, [axis], tf.constant(fill, value.dtype))
     function = tf.argmax if op.type == "ArgMax" else tf.argmin
-    result = function(_at_least_one(tensor, where), axis=where, output_type=op.outputs[0].dtype)
+    result = function(tensor, axis=where, output_type=op.outputs[0].dtype)
     return [Value(result, value.batched, kept_sizes(value, [axis], False))]
-
-
-def _at_least_one(tensor: Any, axis: int) -> Any:
-    """Argmax over no element raises: an empty padded axis gets one."""
-    if tensor.shape[axis] is not None and tensor.shape[axis] > 0:
-        return tensor
-    return tf.concat([tensor, tf.gather(tf.zeros_like(tf.pad(tensor, _one_more(tensor, axis))), [0], axis=axis)], axis)
-
-
-def _one_more(tensor: Any, axis: int) -> list[list[int]]:
-    pads = [[0, 0]] * tensor.shape.rank
-    pads[axis] = [0, 1]
-    return pads
 
 
 @converts("Softmax LogSoftmax")

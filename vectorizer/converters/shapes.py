@@ -220,7 +220,9 @@ def convert_band_part(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Val
 @converts("MatrixDiagV3 MatrixDiagPartV3 MatrixSetDiagV3 MatrixDiag MatrixDiagPart")
 def convert_diagonal(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Kernels that take stacks of matrices as they are."""
-    if any(value.sizes for value in inputs) or any(value.batched for value in inputs[1:]):
+    stacks = 2 if op.type == "MatrixSetDiagV3" else 1
+    if any(value.sizes for value in inputs) or any(value.batched for value in inputs[stacks:]):
         raise NotConvertible("diagonals of ragged or per-example extent")
-    (tensor,) = replay(op, [inputs[0].tensor, *(value.tensor for value in inputs[1:])])
+    operands = [batch.rows(value) for value in inputs[:stacks]]
+    (tensor,) = replay(op, [*operands, *(value.tensor for value in inputs[stacks:])])
     return [batched(tensor)]

@@ -114,7 +114,7 @@ def convert_substr(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]
     start, count = tf.reshape(start, shape), tf.reshape(count, shape)
     good = tf.logical_and(start <= total, start >= -total)
     batch.check(tf.reduce_all(good, axis=list(range(1, rows.shape.rank))))
-    start = tf.broadcast_to(tf.clip_by_value(start, -total, total), tf.shape(rows))
+    start = tf.broadcast_to(tf.maximum(tf.minimum(start, total), -total), tf.shape(rows))
     return [batched(tf.strings.substr(rows, start, tf.broadcast_to(count, tf.shape(rows)), unit=unit))]
 
 

@@ -103,12 +103,21 @@ def convert_list_set(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Any]:
         if batch.active is not None and not _past_the_end_is_padding(items, index, batch):
             old = tf.gather(items.buffer, position)
             value = tf.where(at_axis(batch.active, value.shape.rank - 1), value, old)
-        return [items.with_buffer(tf.tensor_scatter_nd_update(items.buffer, [[position]], value[None]))]
+        return [items.with_buffer(_scattered(items.buffer, [[position]], value[None], batch))]
     coordinates = tf.stack([position, tf.range(tf.shape(position)[0])], axis=-1)
     if batch.active is not None:
         old = tf.gather_nd(items.buffer, coordinates)
         value = tf.where(at_axis(batch.active, value.shape.rank - 1), value, old)
     return [items.with_buffer(tf.tensor_scatter_nd_update(items.buffer, coordinates, value))]
+
+
+def _scattered(buffer: Any, slots: Any, items: Any, batch: Batch) -> Any:
+    """Writes whole slots `[B, ...]`. An empty batch has none: the kernel refuses indices into an empty tensor."""
+    if not isinstance(batch.size, int):
+        slots = tf.convert_to_tensor(slots)
+        count = tf.where(batch.size > 0, tf.shape(slots)[0], 0)
+        slots, items = slots[:count], items[:count]
+    return tf.tensor_scatter_nd_update(buffer, slots, items)
 
 
 def _past_the_end_is_padding(items: ListValue, index: Value, batch: Batch) -> bool:
@@ -198,4 +207,5 @@ def convert_list_scatter(op: Op, inputs: Sequence[Any], batch: Batch) -> list[An
         if batch.active is not None:
             old = tf.gather(items.buffer, positions)
             content = tf.where(at_axis(batch.active, content.shape.rank - 2)[None], content, old)
+        return [items.with_buffer(_scattered(items.buffer, positions[:, None], content, batch))]
     return [items.with_buffer(tf.tensor_scatter_nd_update(items.buffer, positions[:, None], content))]
