@@ -26,7 +26,7 @@ UNARY_WITHOUT_XLA = """
     StringToHashBucket StringToHashBucketFast StringToHashBucketStrong StringUpper UnicodeScript
 """
 BINARY = """
-    Add AddV2 Atan2 BitwiseAnd BitwiseOr BitwiseXor Complex Div DivNoNan Equal Greater GreaterEqual Igamma
+    Add AddV2 Atan2 BitwiseAnd BitwiseOr BitwiseXor Complex DivNoNan Equal Greater GreaterEqual Igamma
     IgammaGradA Igammac LeftShift Less LessEqual LogicalAnd LogicalOr Maximum Minimum MulNoNan Mul NextAfter
     NotEqual Polygamma RealDiv RightShift SquaredDifference Sub Xdivy Xlog1py Xlogy Zeta
 """
@@ -160,7 +160,7 @@ def _max(left: Any, right: Any) -> Any:
     return max(left, right) if isinstance(left, int) and isinstance(right, int) else tf.maximum(left, right)
 
 
-@converts("FloorDiv FloorMod Mod TruncateDiv TruncateMod", checks="integer division by zero")
+@converts("Div FloorDiv FloorMod Mod TruncateDiv TruncateMod", checks="integer division by zero")
 def convert_division(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Division that raises for an integer divisor of zero: such rows fail, and divide by one instead."""
     divisor = inputs[1]

@@ -168,9 +168,15 @@ def convert_tensor_scatter(op: Op, inputs: Sequence[Value], batch: Batch) -> lis
     for axis, size in indices.sizes.items():
         mask = size_mask(size, indices.rank - 1, axis)
         keep = mask if keep is None else tf.logical_and(keep, mask)
+    room = None
+    if keep is not None and op.type == "TensorScatterUpdate" and depth:
+        # An absent update could fall on a slot that a present one writes: it goes to a slot of its own behind the end.
+        room = dimension(tensor, 1)
+        tensor = tf.pad(tensor, [[0, 0], [0, 1], *([[0, 0]] * (tensor.shape.rank - 2))])
+        first = tf.where(keep, coordinates[..., 0], tf.cast(room, coordinates.dtype))
+        coordinates = tf.concat([first[..., None], coordinates[..., 1:]], -1)
+        keep = None
     if keep is not None:
-        if op.type == "TensorScatterUpdate":
-            raise NotConvertible("a scatter of a variable number of updates")
         keep = keep[(..., *([None] * (values.shape.rank - keep.shape.rank)))]
     if batch.active is not None:
         active = at_axis(batch.active, values.shape.rank - 1)
@@ -182,6 +188,8 @@ def convert_tensor_scatter(op: Op, inputs: Sequence[Value], batch: Batch) -> lis
     if keep is not None:
         values = tf.where(keep, values, _nothing(op.type, tensor, full, values))
     result = _SCATTERS[op.type](tensor, full, values)
+    if room is not None:
+        result = result[:, :room]
     return [Value(result, True, target.sizes, frozen_from=target if batch.active is not None else None)]
 
 

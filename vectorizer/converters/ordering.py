@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -29,13 +30,22 @@ def convert_top_k(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     tensor = fill_padding(value, [last], tf.constant(lowest(value.dtype), value.dtype))
     if kept is None:
         batch.check((size.lengths if size is not None else tf.shape(tensor)[-1]) >= count)
-        if size is not None and isinstance(size.padded, int) and size.padded < count:
-            raise NotConvertible("a top-k of more elements than there is room for")
+        tensor = _at_least(tensor, count, value.dtype)
     values, indices = tf.math.top_k(tensor, k=count, sorted=bool(op.attrs.get("sorted", True)))
     sizes = {axis: own for axis, own in value.sizes.items() if axis != last}
     if kept is not None:
         sizes[last] = kept
     return [batched(values, sizes), batched(tf.cast(indices, op.outputs[1].dtype), sizes)]
+
+
+def _at_least(tensor: Any, count: int, dtype: Any) -> Any:
+    """With room for `count` elements along the last axis: what is missing is the least there can be."""
+    size = dimension(tensor, tensor.shape.rank - 1)
+    if isinstance(size, int) and size >= count:
+        return tensor
+    missing = count - size if isinstance(size, int) else tf.maximum(count - size, 0)
+    pads: list[Any] = [[0, 0] for _ in range(tensor.shape.rank - 1)]
+    return tf.pad(tensor, [*pads, [0, missing]], constant_values=tf.constant(lowest(dtype), dtype))
 
 
 @converts("LowerBound UpperBound")

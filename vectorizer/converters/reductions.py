@@ -65,6 +65,8 @@ def convert_reduction(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Val
     shifted = tf.constant([axis + 1 for axis in axes], tf.int32)
     sizes = kept_sizes(value, axes, keep_dims)
     ragged = [axis for axis in axes if axis in value.sizes]
+    if op.type == "EuclideanNorm" and tensor.dtype.is_floating:  # XLA has no kernel for it (TensorFlow 2.21)
+        return [batched(tf.sqrt(tf.reduce_sum(tf.square(tensor), shifted, keepdims=keep_dims)), sizes)]
     if op.type != "Mean" or not ragged:
         (result,) = _reduce(op, tensor, shifted)
         return [batched(result, sizes)]

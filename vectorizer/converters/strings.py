@@ -17,8 +17,12 @@ from vectorizer.values import NotConvertible, Value, batched, number, pad_axis, 
 
 @converts("StringJoin", compilable=False)
 def convert_string_join(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
-    """Joins elementwise."""
-    tensors, sizes = align([Value(batch.rows(value), True, value.sizes) for value in inputs], batch)
+    """Joins elementwise. The kernel broadcasts scalars only."""
+    tensors, sizes = align(inputs, batch)
+    full = tf.shape(tensors[0])
+    for tensor in tensors[1:]:
+        full = tf.broadcast_dynamic_shape(full, tf.shape(tensor))
+    tensors = [tensor if tensor.shape.rank == 0 else tf.broadcast_to(tensor, full) for tensor in tensors]
     return [batched(tf.strings.join(tensors, separator=op.attrs["separator"].decode()), sizes)]
 
 
