@@ -134,7 +134,7 @@ def can_fail(program: Program) -> bool:
         rule = find(op.type)
         if rule is not None and rule.checks:
             return True
-        if any(var.rank is not None and None in var.shape.as_list() for var in op.outputs):
+        if any(var.rank is not None and None in var.shape.as_list() for var in (*op.inputs, *op.outputs)):
             return True
     return False
 

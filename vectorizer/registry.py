@@ -24,6 +24,7 @@ _CONVERTER_MODULES = (
     "reductions",
     "matmul",
     "convolution",
+    "blocks",
     "shapes",
     "reshaping",
     "joining",

@@ -42,7 +42,8 @@ class Value:
 
     `sizes` maps per-example axes to Sizes. `size` is set on a per-example number that equals a Size's lengths;
     `upper` is a bound on a per-example integer (int or scalar tensor), where one is known. `frozen_from` is the Value
-    that this one equals in every row that isn't active (a loop needs no mask for it).
+    that this one equals in every row that isn't active (a loop needs no mask for it). `vectors` has the rows of a
+    matrix that was stacked from vectors tracked element by element.
     """
 
     dense: Any
@@ -52,6 +53,7 @@ class Value:
     size: Size | None = None
     upper: Any = None
     frozen_from: Any = None
+    vectors: tuple[Value, ...] | None = None
     _stacked: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property

@@ -322,14 +322,29 @@ class BatchedProgram:
     def __call__(self, inputs: Sequence[Any], lengths: Sequence[Any], rows: int) -> tuple[list[Any], list[Any], Any]:
         """Run one batch, eagerly and unseen by gradient tapes. Arrays may be numpy or tensors; results are tensors."""
         arrays, sizes = self._tensors(inputs, lengths)
-        flat = list(self._call([*arrays, *sizes, tf.constant(rows)]))
+        if arrays and arrays[0].shape[0] == 0:
+            flat = self._empty()
+        else:
+            flat = list(self._call([*arrays, *sizes, tf.constant(rows)]))
         return flat[: self._outputs], flat[self._outputs : -1], flat[-1]
 
     def traced(self, inputs: Sequence[Any], lengths: Sequence[Any], rows: int) -> tuple[list[Any], list[Any], Any]:
         """The same as a part of a program: within graphs, and recorded by gradient tapes."""
         arrays, sizes = self._tensors(inputs, lengths)
+        if arrays and arrays[0].shape[0] == 0:
+            flat = self._empty()
+            return flat[: self._outputs], flat[self._outputs : -1], flat[-1]
         outputs, out_lengths, ok = self.concrete(arrays, sizes, tf.constant(rows))
         return list(outputs), list(out_lengths), ok
+
+    def _empty(self) -> list[Any]:
+        """What a batch of no rows gives. It isn't run: many kernels refuse to write into an empty tensor."""
+        specs = tf.nest.flatten(self.concrete.structured_outputs)
+        shapes = [[0, *(size or 0 for size in spec.shape.as_list()[1:])] for spec in specs]
+        return [
+            tf.constant(np.zeros(shape, spec.dtype.as_numpy_dtype), spec.dtype)
+            for shape, spec in zip(shapes, specs, strict=True)
+        ]
 
     def _tensors(self, inputs: Sequence[Any], lengths: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         if len(inputs) != self._inputs or len(lengths) != len(self._dims):

@@ -49,6 +49,12 @@ def check(
     return v
 
 
+def check_flexible(v: Vectorized, examples: Sequence[Sequence[Any]], *, rtol: float = 1e-5, atol: float = 1e-5) -> None:
+    """As `check`, the flexible program only, which takes a batch of any size, none at all included."""
+    expected = [per_example(v, example) for example in examples]
+    _compare(v, v.compile(), examples, expected, len(examples), None, rtol, atol)
+
+
 def _rooms(v: Vectorized, examples: Sequence[Sequence[Any]], slack: int) -> list[int]:
     rooms = []
     for bound in v.bounds:

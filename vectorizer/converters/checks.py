@@ -35,7 +35,7 @@ def convert_check_numerics(op: Op, inputs: Sequence[Value], batch: Batch) -> lis
 def convert_ensure_shape(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Rows whose shape isn't the one demanded fail."""
     (value,) = inputs
-    wanted = op.attrs["shape"]
+    wanted = tf.TensorShape(op.attrs["shape"])
     if wanted.rank is None:
         return [value]
     if wanted.rank != value.rank:

@@ -1,21 +1,23 @@
 """Convolution, pooling and batch normalisation: the batch joins the images' own leading axis.
 
-Over ragged height or width the padding is made neutral first; TensorFlow's SAME padding with a stride depends on each
-example's own size, so only the cases where it can't differ are native.
+Over ragged height or width the padding is made neutral first. With a stride, TensorFlow's SAME margins depend on each
+example's own size: then every row is moved behind its own margin, and the kernel runs as VALID.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
 from vectorizer.batch import Batch
+from vectorizer.converters.indexing import take_along
 from vectorizer.converters.reductions import lowest
 from vectorizer.program import Op
-from vectorizer.registry import converts, replay
-from vectorizer.values import NotConvertible, Size, Value, batched, fill_padding
+from vectorizer.registry import converts, replay, run_unchanged
+from vectorizer.values import NotConvertible, Size, Value, at_axis, batched, dimension, fill_padding
 
 
 def fold(tensor: Any) -> Any:
@@ -46,85 +48,128 @@ def _spatial(op: Op, rank: int) -> list[int]:
     return list(range(1, rank - 1))
 
 
-def _windowed_sizes(op: Op, value: Value, windows: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> dict[int, Size]:
-    """Sizes after sliding a window over ragged spatial axes."""
-    sizes = {axis: size for axis, size in value.sizes.items() if axis not in _spatial(op, value.rank)}
+@dataclass(frozen=True)
+class _Window:
+    """How a window slides along one spatial axis. `reach` is its extent, dilation included."""
+
+    axis: int
+    reach: int
+    stride: int
+
+
+def _windows(op: Op, rank: int, extents: Sequence[int], dilations: Sequence[int]) -> list[_Window]:
+    strides = op.attrs["strides"]
+    return [
+        _Window(axis, (extent - 1) * dilations[axis] + 1, strides[axis])
+        for axis, extent in zip(_spatial(op, rank), extents, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class _Laid:
+    """Images whose padding is neutral and laid out so that one kernel call with `padding` serves all rows."""
+
+    tensor: Any
+    sizes: dict[int, Size]
+    padding: bytes
+
+
+def _lay_out(op: Op, images: Value, windows: Sequence[_Window], fill: Any, batch: Batch) -> _Laid:
     padding = op.attrs["padding"]
-    for axis, window in zip(_spatial(op, value.rank), windows, strict=True):
-        if axis not in value.sizes:
-            continue
-        size, stride = value.sizes[axis], strides[axis]
-        reach = (window - 1) * dilations[axis] + 1
+    ragged = [window for window in windows if window.axis in images.sizes]
+    if not ragged:
+        return _Laid(images.tensor, dict(images.sizes), padding)
+    if padding == b"EXPLICIT":
+        raise NotConvertible("explicit padding of a ragged dimension")
+    tensor = fill_padding(images, [window.axis for window in windows], fill)
+    sizes = dict(images.sizes)
+    if padding == b"SAME" and all(window.stride == 1 for window in ragged):
+        return _Laid(tensor, sizes, padding)
+    for window in windows:
         if padding == b"SAME":
-            if stride == 1:
-                sizes[axis] = size
-                continue
-            if reach > 2 or reach > stride:
-                raise NotConvertible("SAME padding with a stride depends on each example's size")
-            sizes[axis] = _sized(size, lambda n, stride=stride: (n + stride - 1) // stride)
-        elif padding == b"VALID":
-            sizes[axis] = _sized(size, lambda n, reach=reach, stride=stride: (n - reach + stride) // stride)
-        else:
-            raise NotConvertible("explicit padding of a ragged dimension")
-    return sizes
+            tensor = _with_same_margins(tensor, window, images, fill)
+        elif window in ragged:
+            tensor = _room_for_window(tensor, window, fill)
+    for window in ragged:
+        size, margin = images.sizes[window.axis], window.stride - (window.reach if padding == b"VALID" else 1)
+        counts = (size.lengths + margin) // window.stride
+        if padding == b"VALID":
+            batch.check(counts >= 0)
+        room = (size.padded + margin) // window.stride
+        room = max(room, 1) if isinstance(room, int) else tf.maximum(room, 1)
+        sizes[window.axis] = Size(tf.maximum(counts, 0), room)
+    return _Laid(tensor, sizes, b"VALID")
 
 
-def _sized(size: Size, rule: Callable[[Any], Any]) -> Size:
-    padded = rule(size.padded)
-    padded = max(padded, 1) if isinstance(padded, int) else tf.maximum(padded, 1)
-    return Size(tf.maximum(rule(size.lengths), 0), padded)
+def _with_same_margins(tensor: Any, window: _Window, images: Value, fill: Any) -> Any:
+    """TensorFlow's SAME margins, which depend on each example's own size, in front of and behind one axis."""
+    axis, own = window.axis, images.sizes.get(window.axis)
+    room = dimension(tensor, axis + 1)
+    length = own.lengths if own is not None else room
+    outputs = (length + window.stride - 1) // window.stride
+    low = tf.maximum((outputs - 1) * window.stride + window.reach - length, 0) // 2
+    whole = (room + window.stride - 1) // window.stride
+    extent = (whole - 1) * window.stride + window.reach
+    positions = tf.range(extent) - (low[:, None] if own is not None else low)
+    limit = length[:, None] if own is not None else length
+    present = tf.logical_and(positions >= 0, positions < limit)
+    positions = tf.clip_by_value(positions, 0, room - 1)
+    if own is not None:
+        moved = take_along(tensor, axis, positions)
+        mask = at_axis(present, images.rank, axis)
+    else:
+        moved = tf.gather(tensor, positions, axis=axis + 1)
+        mask = tf.reshape(present, [-1] + [1] * (images.rank - axis - 1))
+    return tf.where(mask, moved, fill)
 
 
-def _at_least(tensor: Any, sizes: dict[int, Size], value: Value, op: Op, windows: Sequence[int], dilations: Sequence[int]) -> Any:
-    """A padded ragged axis shorter than a VALID window is padded to hold one."""
-    if op.attrs["padding"] != b"VALID":
+def _room_for_window(tensor: Any, window: _Window, fill: Any) -> Any:
+    """A padded axis shorter than a VALID window grows to hold one."""
+    size = dimension(tensor, window.axis + 1)
+    missing = max(window.reach - size, 0) if isinstance(size, int) else tf.maximum(window.reach - size, 0)
+    if isinstance(missing, int) and missing == 0:
         return tensor
-    pads: list[list[Any]] = [[0, 0] for _ in range(tensor.shape.rank)]
-    for axis, window in zip(_spatial(op, value.rank), windows, strict=True):
-        if axis in value.sizes:
-            reach = (window - 1) * dilations[axis] + 1
-            padded = value.sizes[axis].padded
-            missing = max(reach - padded, 0) if isinstance(padded, int) else tf.maximum(reach - padded, 0)
-            pads[axis + 1] = [0, missing]
-    if all(isinstance(high, int) and high == 0 for _, high in pads):
-        return tensor
-    return tf.pad(tensor, tf.stack([tf.stack(pair) for pair in pads]))
+    pads: list[Any] = [[0, 0] for _ in range(tensor.shape.rank)]
+    pads[window.axis + 1] = [0, missing]
+    return tf.pad(tensor, pads, constant_values=fill)
 
 
-@converts("Conv2D Conv3D DepthwiseConv2dNative")
+def _slide(op: Op, laid: _Laid, *others: Any) -> Any:
+    valid = Op(op.type, op.name, op.inputs, op.outputs, {**op.attrs, "padding": laid.padding}, op.definition, op.source)
+    (result,) = replay(valid, [fold(laid.tensor), *others])
+    return unfold(result, laid.tensor)
+
+
+@converts("Conv2D Conv3D DepthwiseConv2dNative", checks="an image is smaller than the window")
 def convert_convolution(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """A shared filter slides over all images of the batch at once."""
     images, kernel = inputs
+    if not images.batched and not kernel.batched:
+        return run_unchanged(op, inputs)
     if kernel.batched:
         raise NotConvertible("a convolution whose filter differs between examples")
-    spatial = _spatial(op, images.rank)
-    windows = [int(size) for size in kernel.tensor.shape[: len(spatial)]]
-    dilations = list(op.attrs["dilations"])
-    sizes = _windowed_sizes(op, images, windows, op.attrs["strides"], dilations)
-    tensor = fill_padding(images, spatial, tf.zeros([], images.dtype)) if images.sizes else images.tensor
-    tensor = _at_least(tensor, sizes, images, op, windows, dilations)
-    (result,) = replay(op, [fold(tensor), kernel.tensor])
-    return [batched(unfold(result, images.tensor), sizes)]
+    extents = [int(size) for size in kernel.tensor.shape[: len(_spatial(op, images.rank))]]
+    windows = _windows(op, images.rank, extents, list(op.attrs["dilations"]))
+    laid = _lay_out(op, images, windows, tf.zeros([], images.dtype), batch)
+    return [batched(_slide(op, laid, kernel.tensor), laid.sizes)]
 
 
-@converts("MaxPool AvgPool MaxPool3D AvgPool3D")
+@converts("MaxPool AvgPool MaxPool3D AvgPool3D", checks="an image is smaller than the window")
 def convert_pooling(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Max or mean over windows; padding of ragged axes is never the maximum and never counted."""
     (images,) = inputs
-    spatial = _spatial(op, images.rank)
-    windows = [op.attrs["ksize"][axis] for axis in spatial]
-    ones = [1] * images.rank
-    sizes = _windowed_sizes(op, images, windows, op.attrs["strides"], ones)
+    if not images.batched:
+        return run_unchanged(op, inputs)
+    extents = [op.attrs["ksize"][axis] for axis in _spatial(op, images.rank)]
+    windows = _windows(op, images.rank, extents, [1] * images.rank)
     is_max = op.type.startswith("Max")
     fill = tf.constant(lowest(images.dtype) if is_max else 0, images.dtype)
-    tensor = fill_padding(images, spatial, fill) if images.sizes else images.tensor
-    tensor = _at_least(tensor, sizes, images, op, windows, ones)
-    (result,) = replay(op, [fold(tensor)])
+    laid = _lay_out(op, images, windows, fill, batch)
+    result = _slide(op, laid)
     if not is_max and images.sizes and op.attrs["padding"] == b"SAME":
-        present = fill_padding(batched(tf.ones_like(images.tensor), images.sizes), spatial, fill)
-        (share,) = replay(op, [fold(present)])
-        result = tf.math.divide_no_nan(result, share)
-    return [batched(unfold(result, images.tensor), sizes)]
+        present = _lay_out(op, batched(tf.ones_like(images.tensor), images.sizes), windows, fill, batch)
+        result = tf.math.divide_no_nan(result, _slide(op, present))
+    return [batched(result, laid.sizes)]
 
 
 @converts("FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3")
@@ -139,18 +184,24 @@ def convert_batch_norm(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Va
     return [batched(unfold(results[0], images.tensor), images.sizes), *(Value(item, False) for item in results[1:])]
 
 
-@converts("SpaceToBatchND BatchToSpaceND")
-def convert_space_batch(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
-    """Dilation by blocks: the batch goes innermost into the images' own leading axis, where blocks don't reach."""
-    images, block, crops = inputs
-    if images.sizes or block.batched or crops.batched:
-        raise NotConvertible("space to batch over ragged or per-example blocks")
-    rank = images.rank
-    inner = tf.transpose(images.tensor, [1, 0, *range(2, rank + 1)])
-    shape = tf.shape(inner)
-    merged = tf.reshape(inner, tf.concat([[shape[0] * shape[1]], shape[2:]], 0))
-    (result,) = replay(op, [merged, block.tensor, crops.tensor])
-    split = tf.reshape(result, tf.concat([[-1, batch.size], tf.shape(result)[1:]], 0))
-    tensor = tf.transpose(split, [1, 0, *range(2, rank + 1)])
-    tensor.set_shape([images.tensor.shape[0], *op.outputs[0].shape.as_list()])
-    return [batched(tensor)]
+@converts("Conv2DBackpropInput")
+def convert_transposed_convolution(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    """`Conv2DTranspose`: a shared filter spreads all images of the batch at once."""
+    sizes, kernel, images = inputs
+    if kernel.batched or sizes.batched or images.sizes:
+        raise NotConvertible("a transposed convolution over ragged images or per-example filters")
+    count = images.tensor.shape[1]
+    total = batch.size * (count if count is not None else tf.shape(images.tensor)[1])
+    wanted = tf.concat([tf.reshape(total, [1]), sizes.tensor[1:]], 0)
+    (result,) = replay(op, [wanted, kernel.tensor, fold(images.tensor)])
+    return [batched(unfold(result, images.tensor))]
+
+
+@converts("ResizeBilinear ResizeNearestNeighbor ResizeBicubic ResizeArea SpaceToDepth DepthToSpace LRN")
+def convert_image(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    """Kernels that treat each image of a stack alone."""
+    images = inputs[0]
+    if images.sizes or any(value.batched for value in inputs[1:]):
+        raise NotConvertible("images of ragged shape, or resized to per-example sizes")
+    (result,) = replay(op, [fold(images.tensor), *(value.tensor for value in inputs[1:])])
+    return [batched(unfold(result, images.tensor))]

@@ -14,25 +14,33 @@ from vectorizer.registry import converts, replay, run_unchanged
 from vectorizer.values import Value, batched, size_mask, vector
 
 UNARY = """
-    Abs Acos Acosh AsString Asin Asinh Atan Atanh BesselI0 BesselI0e BesselI1 BesselI1e BesselJ0 BesselJ1 BesselK0
-    BesselK0e BesselK1 BesselK1e BesselY0 BesselY1 Cast Ceil ComplexAbs Angle Conj Cos Cosh Dawsn DecodeBase64 Digamma Elu
-    EncodeBase64 Erf Erfc Erfinv Exp Expint Expm1 Floor FresnelCos FresnelSin HardSwish Identity Imag Inv Invert
-    IsFinite IsInf IsNan LeakyRelu Lgamma Log Log1p LogicalNot Ndtri Neg OnesLike PopulationCount PreventGradient
-    Real Reciprocal RegexFullMatch_ Relu Relu6 Rint Round Rsqrt Selu Sigmoid Sign Sin Sinh Snapshot Softplus Softsign
-    Spence Sqrt Square StaticRegexFullMatch StaticRegexReplace StopGradient StringLength StringLower StringStrip
-    StringToHashBucket StringToHashBucketFast StringToHashBucketStrong StringUpper Tan Tanh UnicodeScript
-    UnicodeTranscode ZerosLike
+    Abs Acos Acosh Asin Asinh Atan Atanh BesselI0e BesselI1e Cast Ceil ComplexAbs Angle Conj Cos Cosh Digamma
+    Elu Erf Erfc Erfinv Exp Expm1 Floor Identity Imag Inv Invert IsFinite IsInf IsNan LeakyRelu Lgamma Log Log1p
+    LogicalNot Ndtri Neg OnesLike PopulationCount PreventGradient Real Reciprocal Relu Relu6 Rint Round Rsqrt
+    Selu Sigmoid Sign Sin Sinh Snapshot Softplus Softsign Sqrt Square StopGradient Tan Tanh ZerosLike
+"""
+UNARY_WITHOUT_XLA = """
+    BesselI0 BesselI1 BesselJ0 BesselJ1 BesselK0 BesselK0e BesselK1 BesselK1e BesselY0 BesselY1 Dawsn Expint
+    FresnelCos FresnelSin Spence
+    AsString EncodeBase64 StaticRegexFullMatch StaticRegexReplace StringLength StringLower StringStrip
+    StringToHashBucket StringToHashBucketFast StringToHashBucketStrong StringUpper UnicodeScript
 """
 BINARY = """
-    Add AddV2 ApproximateEqual Atan2 BitwiseAnd BitwiseOr BitwiseXor Complex Div DivNoNan EluGrad Equal Greater
-    GreaterEqual Igamma IgammaGradA Igammac InvGrad LeakyReluGrad LeftShift Less LessEqual LogicalAnd LogicalOr
-    Maximum Minimum MulNoNan Mul NextAfter NotEqual Polygamma Pow RealDiv ReciprocalGrad Relu6Grad ReluGrad RightShift
-    RsqrtGrad SeluGrad SigmoidGrad SoftplusGrad SoftsignGrad SqrtGrad SquaredDifference Sub TanhGrad
-    Xdivy Xlog1py Xlogy Zeta
+    Add AddV2 Atan2 BitwiseAnd BitwiseOr BitwiseXor Complex DivNoNan Equal Greater GreaterEqual Igamma
+    IgammaGradA Igammac LeftShift Less LessEqual LogicalAnd LogicalOr Maximum Minimum MulNoNan Mul NextAfter
+    NotEqual Polygamma RealDiv RightShift SquaredDifference Sub Xdivy Xlog1py Xlogy Zeta
+"""
+GRADIENTS = """
+
+"""
+BINARY_OF_ONE_SHAPE = """
+    ApproximateEqual EluGrad LeakyReluGrad ReciprocalGrad Relu6Grad ReluGrad RsqrtGrad SeluGrad SigmoidGrad
+    SoftplusGrad SoftsignGrad SqrtGrad TanhGrad
 """
 
 
 @converts(UNARY)
+@converts(UNARY_WITHOUT_XLA, compilable=False)
 def convert_unary(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """One operand; its Sizes are the result's."""
     (value,) = inputs
@@ -59,6 +67,19 @@ def convert_binary(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]
         if tracked is not None:
             return [tracked]
     return [_scalar(op, inputs, batch)]
+
+
+@converts(BINARY_OF_ONE_SHAPE)
+@converts("InvGrad", compilable=False)
+def convert_binary_of_one_shape(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    """Two operands, by a kernel that doesn't broadcast: a shared one is repeated for every row."""
+    return [_scalar(op, [Value(batch.rows(value), True, value.sizes) for value in inputs], batch)]
+
+
+@converts(GRADIENTS)
+def convert_elementwise_gradient(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    """Two operands of one shape, by kernels that don't broadcast."""
+    return [_scalar(op, [Value(batch.rows(value), True, value.sizes) for value in inputs], batch)]
 
 
 def _scalar(op: Op, inputs: Sequence[Value], batch: Batch) -> Value:
@@ -123,6 +144,8 @@ def _integer_facts(op: Op, inputs: Sequence[Value]) -> tuple[Any, Any]:
             if constant is not None and constant <= 0 and value.size is not None:
                 return value.size, value.upper
         return None, None if None in uppers else _max(uppers[0], uppers[1])
+    if op.type in ("FloorMod", "TruncateMod", "Mod") and constants[1] is not None and constants[1] > 0:
+        return None, int(constants[1]) - 1
     if op.type in ("FloorDiv", "Div", "TruncateDiv", "RealDiv"):
         if constants[1] == 1:
             return left.size, left.upper
@@ -146,7 +169,7 @@ def _max(left: Any, right: Any) -> Any:
     return max(left, right) if isinstance(left, int) and isinstance(right, int) else tf.maximum(left, right)
 
 
-@converts("FloorDiv FloorMod Mod TruncateDiv TruncateMod", checks="integer division by zero")
+@converts("Div FloorDiv FloorMod Mod TruncateDiv TruncateMod", checks="integer division by zero")
 def convert_division(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Division that raises for an integer divisor of zero: such rows fail, and divide by one instead."""
     divisor = inputs[1]
@@ -171,6 +194,22 @@ def any_per_row(flags: Any, is_batched: bool) -> Any:
     """Reduce bool `[B, ...]` to `[B]`, or a shared one to a scalar."""
     rank = flags.shape.rank
     return tf.reduce_any(flags, axis=list(range(1 if is_batched else 0, rank)))
+
+
+@converts("Pow", checks="an integer to a negative power")
+def convert_power(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    """Integers know no negative powers: such rows fail."""
+    exponent = inputs[1]
+    if not exponent.dtype.is_integer:
+        return convert_binary(op, inputs, batch) if any(v.batched for v in inputs) else run_unchanged(op, inputs)
+    negative = exponent.tensor < 0
+    bad = negative
+    for axis, size in exponent.sizes.items():
+        bad = tf.logical_and(bad, size_mask(size, exponent.rank, axis))
+    batch.check(tf.logical_not(any_per_row(bad, exponent.batched)))
+    safe = tf.where(negative, tf.zeros([], exponent.dtype), exponent.tensor)
+    operands = [inputs[0], Value(safe, exponent.batched, exponent.sizes)]
+    return convert_binary(op, operands, batch) if any(v.batched for v in inputs) else run_unchanged(op, operands)
 
 
 @converts("SelectV2")

@@ -12,7 +12,18 @@ from vectorizer.batch import Batch, require_static
 from vectorizer.converters.reductions import example_axes
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay, run_unchanged
-from vectorizer.values import NotConvertible, Size, Value, at_axis, batched, dimension, pad_axis, shared, size_mask, vector
+from vectorizer.values import (
+    NotConvertible,
+    Size,
+    Value,
+    at_axis,
+    batched,
+    dimension,
+    pad_axis,
+    shared,
+    size_mask,
+    vector,
+)
 
 
 def check_index(index: Value, size: Any, batch: Batch, *, own_size: Size | None = None) -> Any:
@@ -154,7 +165,10 @@ _SCATTERS = {
 }
 
 
-@converts("TensorScatterUpdate TensorScatterAdd TensorScatterSub TensorScatterMax TensorScatterMin", checks="an index is out of range")
+@converts(
+    "TensorScatterUpdate TensorScatterAdd TensorScatterSub TensorScatterMax TensorScatterMin",
+    checks="an index is out of range",
+)
 def convert_tensor_scatter(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Writes slices at coordinates. Rows that aren't active write back what was there, so that a loop which carries
     the tensor needs no mask over the whole of it."""
@@ -177,9 +191,15 @@ def convert_tensor_scatter(op: Op, inputs: Sequence[Value], batch: Batch) -> lis
     for axis, size in indices.sizes.items():
         mask = size_mask(size, indices.rank - 1, axis)
         keep = mask if keep is None else tf.logical_and(keep, mask)
+    room = None
+    if keep is not None and op.type == "TensorScatterUpdate" and depth:
+        # An absent update could fall on a slot that a present one writes: it goes to a slot of its own behind the end.
+        room = dimension(tensor, 1)
+        tensor = tf.pad(tensor, [[0, 0], [0, 1], *([[0, 0]] * (tensor.shape.rank - 2))])
+        first = tf.where(keep, coordinates[..., 0], tf.cast(room, coordinates.dtype))
+        coordinates = tf.concat([first[..., None], coordinates[..., 1:]], -1)
+        keep = None
     if keep is not None:
-        if op.type == "TensorScatterUpdate":
-            raise NotConvertible("a scatter of a variable number of updates")
         keep = keep[(..., *([None] * (values.shape.rank - keep.shape.rank)))]
     if batch.active is not None:
         active = at_axis(batch.active, values.shape.rank - 1)
@@ -191,6 +211,8 @@ def convert_tensor_scatter(op: Op, inputs: Sequence[Value], batch: Batch) -> lis
     if keep is not None:
         values = tf.where(keep, values, _nothing(op.type, tensor, full, values))
     result = _SCATTERS[op.type](tensor, full, values)
+    if room is not None:
+        result = result[:, :room]
     return [Value(result, True, target.sizes, frozen_from=target if batch.active is not None else None)]
 
 

@@ -27,7 +27,9 @@ def convert_pack(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     rows = [Value(batch.rows(value), True, value.sizes) for value in inputs]
     tensors, sizes = align(rows, batch)
     tensor = tf.stack(tensors, axis=axis + 1)
-    return [batched(tensor, {own + (own >= axis): size for own, size in sizes.items()})]
+    tracked = tuple(inputs) if axis == 0 and any(value.parts is not None for value in inputs) else None
+    sizes = {own + (own >= axis): size for own, size in sizes.items()}
+    return [Value(tensor, True, sizes, vectors=tracked)]
 
 
 @converts("Unpack", checks="the axis has another size")
@@ -99,9 +101,11 @@ def _concat_ragged(rows: Sequence[Value], axis: int, sizes: dict[int, Size], bat
     return batched(take_along(tensor, axis, positions), {**sizes, axis: size})
 
 
-@converts("Split SplitV")
+@converts("Split SplitV", checks="the parts don't add up")
 def convert_split(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Cuts an axis into parts."""
+    if not any(value.batched for value in inputs):
+        return run_unchanged(op, inputs)
     if op.type == "Split":
         axis_value, value = inputs
         parts: Any = int(op.attrs["num_split"])
@@ -114,9 +118,34 @@ def convert_split(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
         elements = value.elements()
         return [vector(elements[int(low) : int(high)]) for low, high in zip(bounds[:-1], bounds[1:], strict=True)]
     if axis in value.sizes:
-        raise NotConvertible("a split of a ragged dimension")
+        return _split_ragged(value, axis, parts, batch)
     tensors = tf.split(value.tensor, parts, axis=axis + 1, num=len(op.outputs))
     return [batched(tensor, value.sizes) for tensor in tensors]
+
+
+def _split_ragged(value: Value, axis: int, parts: int | list[int], batch: Batch) -> list[Value]:
+    """Equal parts differ in size between rows; of given parts only the one that takes the rest does."""
+    size = value.sizes[axis]
+    if isinstance(parts, int):
+        batch.check(size.lengths % parts == 0)
+        widths: list[Any] = [Size(size.lengths // parts, _up(size.padded, parts))] * parts
+    else:
+        rest = size.lengths - sum(part for part in parts if part >= 0)
+        batch.check(rest >= 0 if -1 in parts else rest == 0)
+        remainder = Size(tf.maximum(rest, 0), size.padded)
+        widths = [remainder if part < 0 else Size(tf.fill([batch.size], part), part) for part in parts]
+    sizes = {own: other for own, other in value.sizes.items() if own != axis}
+    start, pieces = tf.zeros([batch.size], tf.int32), []
+    for position, width in enumerate(widths):
+        positions = tf.clip_by_value(start[:, None] + tf.range(width.padded)[None, :], 0, size.padded - 1)
+        ragged = isinstance(parts, int) or parts[position] < 0
+        pieces.append(batched(take_along(value.tensor, axis, positions), {**sizes, axis: width} if ragged else sizes))
+        start = start + width.lengths
+    return pieces
+
+
+def _up(size: Any, parts: int) -> Any:
+    return (size + parts - 1) // parts
 
 
 @converts("Pad PadV2")
@@ -147,12 +176,38 @@ def _zero(dtype: Any) -> Any:
     return tf.constant("") if dtype == tf.string else tf.zeros([], dtype)
 
 
-@converts("MirrorPad")
+@converts("MirrorPad", checks="more padding than there is to reflect")
 def convert_mirror_pad(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
-    """Pads by reflection."""
+    """Pads by reflection, a ragged axis at each row's own end. (The kernel refuses an empty batch, TensorFlow 2.21.)"""
     value, amounts = inputs
+    if not value.batched and not amounts.batched:
+        return run_unchanged(op, inputs)
     known = require_static(amounts, "the amount of padding")
-    if any(known[axis].any() for axis in value.sizes):
-        raise NotConvertible("reflection at the end of a ragged dimension")
-    pads = [[0, 0], *([int(low), int(high)] for low, high in known)]
-    return [batched(tf.pad(value.tensor, pads, mode=op.attrs["mode"].decode()), value.sizes)]
+    tensor, sizes = value.tensor, dict(value.sizes)
+    for axis, (low, high) in enumerate(known):
+        if not low and not high:
+            continue
+        extra = int(low + high)
+        own = sizes.get(axis)
+        length = own.lengths[:, None] if own is not None else dimension(tensor, axis + 1)
+        room = own.padded if own is not None else length
+        batch.check(_reflects(op, int(max(low, high)), own.lengths if own is not None else length))
+        positions = _reflected(op, tf.range(room + extra) - int(low), length)
+        positions = tf.clip_by_value(positions, 0, room - 1)
+        if own is not None:
+            tensor, sizes[axis] = take_along(tensor, axis, positions), Size(own.lengths + extra, room + extra)
+        else:
+            tensor = tf.gather(tensor, positions, axis=axis + 1)
+    return [batched(tensor, sizes)]
+
+
+def _reflects(op: Op, amount: int, length: Any) -> Any:
+    good = amount < length if op.attrs["mode"] == b"REFLECT" else amount <= length
+    return tf.constant(good) if isinstance(good, bool) else good
+
+
+def _reflected(op: Op, positions: Any, length: Any) -> Any:
+    if op.attrs["mode"] == b"REFLECT":
+        return length - 1 - tf.abs(length - 1 - tf.abs(positions))
+    positions = tf.where(positions < 0, -positions - 1, positions)
+    return tf.where(positions >= length, 2 * length - 1 - positions, positions)

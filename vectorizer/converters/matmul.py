@@ -36,7 +36,10 @@ def convert_matmul(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]
         sizes[rank - 1] = right.sizes[outer_right]
     if not right.batched and right.rank == 2 and not flip_left:
         return [batched(_fold_rows(left.tensor, right.tensor, flip_right, adjoint), sizes)]
-    keywords = {"adjoint_a" if adjoint else "transpose_a": flip_left, "adjoint_b" if adjoint else "transpose_b": flip_right}
+    keywords = {
+        "adjoint_a" if adjoint else "transpose_a": flip_left,
+        "adjoint_b" if adjoint else "transpose_b": flip_right,
+    }
     return [batched(tf.matmul(_with_rank(left, rank), _with_rank(right, rank), **keywords), sizes)]
 
 
@@ -134,6 +137,7 @@ def _expand_ellipsis(equation: str, inputs: Sequence[Value]) -> str:
         if "..." in term and any(value.shape[axis] == 1 for axis in axes):
             raise NotConvertible("an einsum whose ellipsis broadcasts")
     expanded = [
-        term.replace("...", "".join(names[most - count :])) for term, count in zip(terms.split(","), covered, strict=True)
+        term.replace("...", "".join(names[most - count :]))
+        for term, count in zip(terms.split(","), covered, strict=True)
     ]
     return ",".join(expanded) + "->" + result.replace("...", "".join(names))

@@ -11,7 +11,7 @@ import tensorflow as tf
 from vectorizer.batch import Batch, require_static
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay
-from vectorizer.values import NotConvertible, Size, Value, at_axis, batched, fill_padding, number, size_mask
+from vectorizer.values import NotConvertible, Size, Value, at_axis, batched, fill_padding, number, pad_axis, size_mask
 
 
 def lowest(dtype: Any) -> Any:
@@ -35,9 +35,7 @@ def kept_sizes(value: Value, axes: Sequence[int], keep_dims: bool) -> dict[int, 
         return {axis: size for axis, size in value.sizes.items() if axis not in axes}
     removed = sorted(axes)
     return {
-        axis - sum(other < axis for other in removed): size
-        for axis, size in value.sizes.items()
-        if axis not in removed
+        axis - sum(other < axis for other in removed): size for axis, size in value.sizes.items() if axis not in removed
     }
 
 
@@ -65,6 +63,8 @@ def convert_reduction(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Val
     shifted = tf.constant([axis + 1 for axis in axes], tf.int32)
     sizes = kept_sizes(value, axes, keep_dims)
     ragged = [axis for axis in axes if axis in value.sizes]
+    if op.type == "EuclideanNorm" and tensor.dtype.is_floating:  # XLA has no kernel for it (TensorFlow 2.21)
+        return [batched(tf.sqrt(tf.reduce_sum(tf.square(tensor), shifted, keepdims=keep_dims)), sizes)]
     if op.type != "Mean" or not ragged:
         (result,) = _reduce(op, tensor, shifted)
         return [batched(result, sizes)]
@@ -104,31 +104,23 @@ def _product(value: Value, batch: Batch) -> Value:
     return Value(result, True, size=size, upper=upper)
 
 
-@converts("ArgMax ArgMin")
+@converts("ArgMax ArgMin", checks="no element to choose from")
 def convert_arg_extreme(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Index of the first extreme element along one axis; padding is never chosen."""
     value, axis_value = inputs
     (axis,) = example_axes(require_static(axis_value, "the axis of an argmax"), value.rank)
     fill = lowest(value.dtype) if op.type == "ArgMax" else highest(value.dtype)
+    where = axis + (1 if value.batched else 0)
     if axis in value.sizes:
         batch.check(value.sizes[axis].lengths > 0)
+    elif not value.shape[axis]:
+        size = tf.shape(value.tensor)[where]
+        batch.check(size > 0)
+        value = Value(pad_axis(value.tensor, where, tf.maximum(size, 1)), value.batched, value.sizes)
     tensor = fill_padding(value, [axis], tf.constant(fill, value.dtype))
     function = tf.argmax if op.type == "ArgMax" else tf.argmin
-    result = function(_at_least_one(tensor, axis + 1), axis=axis + 1, output_type=op.outputs[0].dtype)
-    return [batched(result, kept_sizes(value, [axis], False))]
-
-
-def _at_least_one(tensor: Any, axis: int) -> Any:
-    """Argmax over no element raises: an empty padded axis gets one."""
-    if tensor.shape[axis] is not None and tensor.shape[axis] > 0:
-        return tensor
-    return tf.concat([tensor, tf.gather(tf.zeros_like(tf.pad(tensor, _one_more(tensor, axis))), [0], axis=axis)], axis)
-
-
-def _one_more(tensor: Any, axis: int) -> list[list[int]]:
-    pads = [[0, 0]] * tensor.shape.rank
-    pads[axis] = [0, 1]
-    return pads
+    result = function(tensor, axis=where, output_type=op.outputs[0].dtype)
+    return [Value(result, value.batched, kept_sizes(value, [axis], False))]
 
 
 @converts("Softmax LogSoftmax")

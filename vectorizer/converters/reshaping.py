@@ -78,7 +78,9 @@ def _fixed(element: Value) -> int | None:
 
 def _dense(tensor: Any, target: Sequence[Value], batch: Batch) -> Any:
     """No ragged dimension anywhere; -1 is worked out, since an empty batch would leave it open."""
-    sizes: list[Any] = [_fixed(element) if _fixed(element) is not None else tf.cast(element.tensor, tf.int32) for element in target]
+    sizes: list[Any] = [
+        _fixed(element) if _fixed(element) is not None else tf.cast(element.tensor, tf.int32) for element in target
+    ]
     rest = tensor.shape.as_list()[1:]
     if -1 in [size for size in sizes if isinstance(size, int)]:
         position = next(k for k, size in enumerate(sizes) if isinstance(size, int) and size == -1)
@@ -134,7 +136,12 @@ def _leading(source: Sequence[Value], target: Sequence[Value]) -> tuple[tuple[in
 
 
 def _contiguous(
-    value: Value, source: Sequence[Value], ends: tuple[int, int], factors: tuple[int, int], inner: list[int], batch: Batch
+    value: Value,
+    source: Sequence[Value],
+    ends: tuple[int, int],
+    factors: tuple[int, int],
+    inner: list[int],
+    batch: Batch,
 ) -> Value:
     """Merge or split a leading ragged dimension with the fixed ones behind it, in place."""
     front, back = ends

@@ -11,7 +11,7 @@ from vectorizer.batch import Batch, require_static
 from vectorizer.converters.indexing import take_along
 from vectorizer.converters.reductions import example_axes
 from vectorizer.program import Op
-from vectorizer.registry import converts, replay
+from vectorizer.registry import converts, replay, run_unchanged
 from vectorizer.values import NotConvertible, Size, Value, batched, dimension, number, pad_axis, shared, vector
 
 
@@ -198,10 +198,31 @@ def convert_broadcast_args(op: Op, inputs: Sequence[Value], batch: Batch) -> lis
     return [vector(parts)]
 
 
-@converts("MatrixBandPart MatrixDiagV3 MatrixDiagPartV3 MatrixSetDiagV3 MatrixDiag MatrixDiagPart")
-def convert_matrix_part(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+@converts("MatrixBandPart", checks="a band is wider than the matrix")
+def convert_band_part(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    """Keeps what lies within so many diagonals of the main one, which is counted from the corner: padding is no matter."""
+    value, lower, upper = inputs
+    if not any(item.batched for item in inputs):
+        return run_unchanged(op, inputs)
+    tensor, rank = batch.rows(value), value.rank
+    rows, columns = tf.range(dimension(tensor, rank - 1)), tf.range(dimension(tensor, rank))
+    offset = columns[None, :] - rows[:, None]
+    keep = tf.ones([1, 1, 1], tf.bool)
+    for item, distance, axis in ((lower, -offset, rank - 2), (upper, offset, rank - 1)):
+        width = tf.reshape(tf.cast(item.tensor, tf.int32), [-1, 1, 1])
+        keep = tf.logical_and(keep, tf.logical_or(width < 0, distance[None] <= width))
+        room = value.sizes[axis].lengths if axis in value.sizes else dimension(tensor, axis + 1)
+        batch.check(tf.cast(item.tensor, tf.int32) <= room)
+    keep = tf.reshape(keep, tf.concat([tf.shape(keep)[:1], [1] * (rank - 2), tf.shape(keep)[1:]], 0))
+    return [batched(tf.where(keep, tensor, tf.zeros([], tensor.dtype)), value.sizes)]
+
+
+@converts("MatrixDiagV3 MatrixDiagPartV3 MatrixSetDiagV3 MatrixDiag MatrixDiagPart")
+def convert_diagonal(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Kernels that take stacks of matrices as they are."""
-    if any(value.sizes for value in inputs) or any(value.batched for value in inputs[1:]):
+    stacks = 2 if op.type == "MatrixSetDiagV3" else 1
+    if any(value.sizes for value in inputs) or any(value.batched for value in inputs[stacks:]):
         raise NotConvertible("diagonals of ragged or per-example extent")
-    (tensor,) = replay(op, [inputs[0].tensor, *(value.tensor for value in inputs[1:])])
+    operands = [batch.rows(value) for value in inputs[:stacks]]
+    (tensor,) = replay(op, [*operands, *(value.tensor for value in inputs[stacks:])])
     return [batched(tensor)]

@@ -41,6 +41,10 @@ def convert_strided_slice(op: Op, inputs: Sequence[Value], batch: Batch) -> list
     entries = _entries(op, value, inputs[1:])
     if value.parts is not None and len(entries) == 1:
         return [_slice_parts(value, entries[0])]
+    if value.vectors is not None and all(_known(item) for item in (entries[0].index, entries[0].begin, entries[0].end)):
+        tracked = _slice_vectors(value, entries)
+        if tracked is not None:
+            return [tracked]
     if not any(item.batched for item in inputs) and all(_known(entry.index) for entry in entries):
         return run_unchanged(op, inputs)
     if _only_ones(value, entries):
@@ -127,9 +131,24 @@ def _slice_parts(value: Value, entry: _Entry) -> Value:
     parts = value.elements()
     if entry.index is not None:
         return parts[int(require_static(entry.index, "an index into a shape"))]
-    bounds = [None if item is None else int(require_static(item, "a bound of a shape")) for item in (entry.begin, entry.end)]
+    bounds = [
+        None if item is None else int(require_static(item, "a bound of a shape")) for item in (entry.begin, entry.end)
+    ]
     picked = parts[slice(bounds[0], bounds[1], entry.stride)]
     return vector(picked, value.dtype)
+
+
+def _slice_vectors(value: Value, entries: Sequence[_Entry]) -> Value | None:
+    """Rows of a matrix that was stacked from shape vectors; None for any other slice."""
+    vectors = value.vectors or ()
+    if any(not entry.whole for entry in entries[1:]) or entries[0].new:
+        return None
+    first = entries[0]
+    if first.index is not None:
+        return vectors[int(require_static(first.index, "an index into a shape"))]
+    bounds = [None if item is None else int(require_static(item, "a bound")) for item in (first.begin, first.end)]
+    cut = slice(bounds[0], bounds[1], first.stride)
+    return Value(value.tensor[:, cut], True, value.sizes, vectors=vectors[cut])
 
 
 def _shifted(op: Op, value: Value, spec: Sequence[Value]) -> Value:
@@ -290,7 +309,9 @@ def _slice_axis(value: Value, axis: int, begin: Value, count: Value, batch: Batc
         batch.check(tf.logical_and(start >= 0, start + int(known_count) <= length))
         room, size = int(known_count), None
     else:
-        wanted = length - start if known_count == -1 else tf.cast(count.tensor, tf.int32)
+        rest = length - start
+        asked = tf.cast(count.tensor, tf.int32)
+        wanted = rest if known_count == -1 else tf.where(asked == -1, rest, asked)
         batch.check(tf.logical_and(tf.logical_and(start >= 0, wanted >= 0), start + wanted <= length))
         if not count.batched and not begin.batched and own_size is None and known_count != -1:
             room, size = wanted, None

@@ -9,15 +9,20 @@ import tensorflow as tf
 
 from vectorizer.batch import Batch
 from vectorizer.converters.alignment import align
+from vectorizer.converters.elementwise import any_per_row
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay
-from vectorizer.values import NotConvertible, Value, batched, number, pad_axis
+from vectorizer.values import NotConvertible, Value, batched, number, pad_axis, size_mask
 
 
 @converts("StringJoin", compilable=False)
 def convert_string_join(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
-    """Joins elementwise."""
-    tensors, sizes = align([Value(batch.rows(value), True, value.sizes) for value in inputs], batch)
+    """Joins elementwise. The kernel broadcasts scalars only."""
+    tensors, sizes = align(inputs, batch)
+    full = tf.shape(tensors[0])
+    for tensor in tensors[1:]:
+        full = tf.broadcast_dynamic_shape(full, tf.shape(tensor))
+    tensors = [tensor if tensor.shape.rank == 0 else tf.broadcast_to(tensor, full) for tensor in tensors]
     return [batched(tf.strings.join(tensors, separator=op.attrs["separator"].decode()), sizes)]
 
 
@@ -28,6 +33,29 @@ def convert_regex(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
         raise NotConvertible("a pattern that differs between examples")
     (tensor,) = replay(op, [value.tensor for value in inputs])
     return [batched(tensor, inputs[0].sizes)]
+
+
+@converts("UnicodeTranscode", compilable=False)
+def convert_unicode_transcode(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    """From one encoding to another."""
+    if op.attrs["errors"] == b"strict":
+        raise NotConvertible("transcoding that raises for malformed text")
+    return [batched(replay(op, [inputs[0].tensor])[0], inputs[0].sizes)]
+
+
+@converts("DecodeBase64", checks="the text isn't base64", compilable=False)
+def convert_decode_base64(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    """Texts that aren't web-safe base64 fail their row."""
+    (value,) = inputs
+    good = tf.strings.regex_full_match(value.tensor, _BASE64)
+    bad = tf.logical_not(good)
+    for axis, size in value.sizes.items():
+        bad = tf.logical_and(bad, size_mask(size, value.rank, axis))
+    batch.check(tf.logical_not(any_per_row(bad, value.batched)))
+    return [Value(replay(op, [tf.where(good, value.tensor, "")])[0], value.batched, value.sizes)]
+
+
+_BASE64 = "([A-Za-z0-9_-]{4})*([A-Za-z0-9_-]{2}(==)?|[A-Za-z0-9_-]{3}=?)?"
 
 
 @converts("UnicodeDecode", compilable=False)
@@ -90,23 +118,47 @@ def convert_substr(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]
     start, count = tf.reshape(start, shape), tf.reshape(count, shape)
     good = tf.logical_and(start <= total, start >= -total)
     batch.check(tf.reduce_all(good, axis=list(range(1, rows.shape.rank))))
-    start = tf.broadcast_to(tf.clip_by_value(start, -total, total), tf.shape(rows))
+    start = tf.broadcast_to(tf.maximum(tf.minimum(start, total), -total), tf.shape(rows))
     return [batched(tf.strings.substr(rows, start, tf.broadcast_to(count, tf.shape(rows)), unit=unit))]
 
 
 @converts("StringToNumber", checks="the text isn't a number", compilable=False)
 def convert_string_to_number(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
-    """Parses numbers. Texts that surely are none fail their row and are read as 0; the rest is the kernel's."""
+    """Parses numbers. Texts that are none fail their row and are read as 0."""
     (value,) = inputs
-    pattern = _NUMBER if op.outputs[0].dtype.is_floating else _INTEGER
-    good = tf.strings.regex_full_match(value.tensor, pattern)
-    axes = list(range(1 if value.batched else 0, good.shape.rank))
-    if value.sizes:
-        raise NotConvertible("parsing a variable number of texts")
-    batch.check(tf.reduce_all(good, axis=axes))
+    dtype = op.outputs[0].dtype
+    good = tf.strings.regex_full_match(value.tensor, _FLOAT) if dtype.is_floating else _is_integer(value.tensor, dtype)
+    bad = tf.logical_not(good)
+    for axis, size in value.sizes.items():
+        bad = tf.logical_and(bad, size_mask(size, value.rank, axis))
+    batch.check(tf.logical_not(any_per_row(bad, value.batched)))
     (tensor,) = replay(op, [tf.where(good, value.tensor, "0")])
-    return [Value(tensor, value.batched)]
+    return [Value(tensor, value.batched, value.sizes)]
 
 
-_INTEGER = r"\s*[+-]?[0-9]{1,9}\s*"
-_NUMBER = r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?\s*|\s*[+-]?(inf|nan|infinity)\s*"
+_SPACE = r"[ \t\n\v\f\r]*"
+_DECIMAL = r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+_HEXADECIMAL = r"0[xX][0-9a-fA-F]+(\.[0-9a-fA-F]+)?([pP][+-]?[0-9]+)?"
+_FLOAT = rf"{_SPACE}[+-]?({_DECIMAL}|{_HEXADECIMAL}|(?i:inf|infinity|nan)){_SPACE}"
+_LOW_DIGITS = 9  # a 64-bit integer is compared as its first ten digits and the nine after them
+
+
+def _is_integer(text: Any, dtype: Any) -> Any:
+    """Bool: whether the text is an integer that fits `dtype`."""
+    signs = "[+-]?" if dtype.min < 0 else "[+]?"
+    form = tf.strings.regex_full_match(text, rf"{_SPACE}{signs}[0-9]+{_SPACE}")
+    digits = tf.strings.regex_replace(text, rf"^{_SPACE}[+-]?0*([0-9]*){_SPACE}$", r"\1")
+    negative = tf.strings.regex_full_match(text, rf"{_SPACE}-.*")
+    most = len(str(dtype.max))
+    length = tf.strings.length(digits)
+    full = tf.logical_and(form, length == most)  # only as many digits as the greatest value has must be compared
+    digits = tf.where(full, digits, "0" * most)
+    split = max(most - _LOW_DIGITS, 1)
+    high = tf.strings.to_number(tf.strings.substr(digits, 0, split), tf.int64)
+    low = tf.strings.to_number(tf.strings.substr(digits, split, most - split), tf.int64)
+    limit = 10 ** (most - split)
+    fits = tf.zeros_like(full)
+    for applies, largest in ((tf.logical_not(negative), dtype.max), (negative, -dtype.min)):
+        below = tf.logical_or(high < largest // limit, tf.logical_and(high == largest // limit, low <= largest % limit))
+        fits = tf.logical_or(fits, tf.logical_and(applies, below))
+    return tf.logical_and(form, tf.logical_or(length < most, tf.logical_and(full, fits)))

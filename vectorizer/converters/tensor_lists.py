@@ -187,7 +187,9 @@ def convert_list_gather(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Val
 def convert_list_push(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Any]:
     """Appends: a write at each row's own end."""
     items, item = inputs
-    write = Op("TensorListSetItem", op.name, op.inputs, op.outputs, {"resize_if_index_out_of_bounds": True}, op.definition)
+    write = Op(
+        "TensorListSetItem", op.name, op.inputs, op.outputs, {"resize_if_index_out_of_bounds": True}, op.definition
+    )
     return convert_list_set(write, [items, items.length, item], batch)
 
 
