@@ -265,3 +265,13 @@ def test_the_same_program_is_never_traced_again():
 def test_an_input_of_unknown_rank_is_refused_by_name():
     with pytest.raises(ValueError, match="input 'x': its rank must be known"):
         vectorize(lambda x: x, {"x": tf.TensorSpec(None, tf.float32)})
+
+
+def test_text_that_is_only_handed_on_stays_outside_what_xla_compiles():
+    vectorized = vectorize(lambda x, text: (x @ x, text), [tf.TensorSpec([2, 2]), tf.TensorSpec([], tf.string)])
+    assert not vectorized._stages.whole
+    program = vectorized.compile(rows=2, lengths=(8,), jit=True)
+    (square, text), _, ok = program([np.ones((2, 2, 2), np.float32), np.array([b"a", b"b"], object)], [], 2)
+    np.testing.assert_array_equal(square, np.full((2, 2, 2), 2.0))
+    assert text.numpy().tolist() == [b"a", b"b"]
+    assert ok.numpy().all()
