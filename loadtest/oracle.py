@@ -37,7 +37,7 @@ def main(source: str, name: str | None, count: int, seed: int, out: Path) -> Non
     except ModelLoadError as error:
         raise click.ClickException(str(error)) from None
     examples = _draw(model.samples, dict(model.inputs), count, seed)
-    expected = _expected(model, examples)
+    expected = expected_document(model, examples)
     if not any("outputs" in example for example in expected["examples"]):
         raise click.ClickException(
             f"model {model.name!r} raises on all of {count} examples; give samples= that it accepts"
@@ -84,7 +84,8 @@ def _generated(spec: Any, generator: np.random.Generator) -> Any:
     return generator.normal(size=shape).astype(dtype.as_numpy_dtype)
 
 
-def _expected(model: Any, examples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def expected_document(model: Any, examples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The examples with what the function returns or raises, and the outputs' dtypes, as `ExampleSet.read` wants it."""
     import tensorflow as tf
 
     function = tf.function(model.function).get_concrete_function(**model.inputs)

@@ -22,18 +22,17 @@ _HEAVY = frozenset(
 
 @dataclass(frozen=True)
 class Stages:
-    """Top-level ops by stage. `free` ops depend on constants only and are made in whichever stage needs them."""
+    """Top-level ops by stage. `free` ops depend on constants only and are made in whichever stage needs them.
+
+    `whole`: the whole program compiles, its inputs and outputs included.
+    """
 
     before: Sequence[Op]
     compiled: Sequence[Op]
     after: Sequence[Op]
     entering: Sequence[Var]
     leaving: Sequence[Var]
-
-    @property
-    def whole(self) -> bool:
-        """Whether the whole program compiles."""
-        return not self.before and not self.after
+    whole: bool
 
 
 def is_compilable(op: Op, fallbacks: frozenset[Op]) -> bool:
@@ -70,7 +69,9 @@ def split(program: Program, fallbacks: frozenset[Op]) -> Stages:
     made = [var for op in kept[1] if op not in free for var in op.outputs]
     entering = _used(kept[1], exclude={var for op in kept[1] for var in op.outputs})
     leaving = [var for var in made if var in set(_used(kept[2], exclude=set())) or var in set(program.outputs)]
-    return Stages(kept[0], kept[1], kept[2], entering, leaving)
+    has_text = any(var.dtype == tf.string for var in (*program.inputs, *program.outputs))
+    whole = not (kept[0] or kept[2] or has_text)
+    return Stages(kept[0], kept[1], kept[2], entering, leaving, whole)
 
 
 def _free(program: Program) -> set[Op]:

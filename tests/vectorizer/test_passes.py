@@ -278,3 +278,13 @@ def test_a_variable_is_read_inside_the_compiled_region():
         return tf.tensordot(weights, tf.one_hot(tf.strings.length(text), 5), 1), tf.strings.upper(text)
 
     check(f, [TEXT], TEXTS)
+
+
+def test_text_that_is_only_handed_on_stays_outside_what_xla_compiles():
+    vectorized = vectorize(lambda x, text: (x @ x, text), [tf.TensorSpec([2, 2]), tf.TensorSpec([], tf.string)])
+    assert not vectorized._stages.whole
+    program = vectorized.compile(rows=2, lengths=(8,), jit=True)
+    (square, text), _, ok = program([np.ones((2, 2, 2), np.float32), np.array([b"a", b"b"], object)], [], 2)
+    np.testing.assert_array_equal(square, np.full((2, 2, 2), 2.0))
+    assert text.numpy().tolist() == [b"a", b"b"]
+    assert ok.numpy().all()
