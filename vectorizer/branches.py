@@ -31,6 +31,8 @@ def emit_branches(emitter: Emitter, op: Op, inputs: Sequence[Any], batch: Batch)
     bodies = list(op.bodies.values())
     if choice.rank != 0:
         raise NotConvertible("a branch on a predicate that isn't a scalar")
+    if not choice.batched and any(var.dtype == tf.variant for var in op.outputs):
+        choice = Value(batch.rows(choice), True)  # optionals can't leave a real branch
     if choice.batched:
         return _select(emitter, _taken(op, choice.tensor, len(bodies)), bodies, operands, batch)
     if choice.dtype != tf.bool and op.type == "If":

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from vectorizer.batch import Batch
-from vectorizer.lists import ListValue
+from vectorizer.lists import ListValue, OptionalValue
 from vectorizer.values import NotConvertible, Size, Value, at_axis, dimension, number, pad_axis
 
 
@@ -115,7 +115,7 @@ class ListCarry:
     """A list's buffer, with what doesn't change of the list.
 
     `growing`: elements are appended inside, so the number of slots changes; `uneven`: by some rows only, so each row's
-    own length travels along.
+    own length travels along. A roomy list keeps its slots, and its length travels along.
     """
 
     template: ListValue
@@ -127,17 +127,22 @@ class ListCarry:
             value = value.promoted(batch)
         elif value.batched:
             raise KindRaised(-1)
-        if not self.uneven:
-            return [value.buffer]
-        return [value.buffer, tf.cast(batch.rows(value.length), tf.int32)]
+        if self.uneven:
+            return [value.buffer, tf.cast(batch.rows(value.length), tf.int32)]
+        return (
+            [value.buffer, tf.cast(value.length.tensor, tf.int32)]
+            if self.growing and self.template.roomy
+            else [value.buffer]
+        )
 
     def unpack(self, tensors: Sequence[Any]) -> ListValue:
         buffer = tensors[0]
         if not self.growing:
             return self.template.with_buffer(buffer)
-        slots = tf.shape(buffer)[0]
+        slots = self.template.slots if self.template.roomy else tf.shape(buffer)[0]
         if not self.uneven:
-            return replace(self.template, buffer=buffer, slots=slots, length=Value(slots, False))
+            length = tensors[1] if self.template.roomy else slots
+            return replace(self.template, buffer=buffer, slots=slots, length=Value(length, False), size=None)
         size = Size(tensors[1], slots)
         return replace(self.template, buffer=buffer, slots=slots, length=number(tensors[1], size), size=size)
 
@@ -158,6 +163,8 @@ def select(rows: Any, left: Any, right: Any, batch: Batch) -> Any:
         return left
     if isinstance(left, ListValue):
         return _select_list(rows, left, right, batch)
+    if isinstance(left, OptionalValue):
+        return _select_optional(rows, left, right, batch)
     first, second = batch.rows(left), batch.rows(right)
     sizes: dict[int, Size] = {}
     for axis in set(left.sizes) | set(right.sizes):
@@ -178,6 +185,14 @@ def select(rows: Any, left: Any, right: Any, batch: Batch) -> Any:
     upper = max(uppers) if all(isinstance(item, int) for item in uppers) else None
     same_size = left.size if left.size is right.size else None
     return Value(tensor, True, sizes, size=same_size, upper=upper)
+
+
+def _select_optional(rows: Any, left: OptionalValue, right: OptionalValue, batch: Batch) -> OptionalValue:
+    """An optional that only one side has is read only by rows that took that side."""
+    if left.components is None or right.components is None:
+        return left if right.components is None else right
+    pairs = zip(left.components, right.components, strict=True)
+    return OptionalValue(tuple(select(rows, one, other, batch) for one, other in pairs))
 
 
 def _select_list(rows: Any, left: ListValue, right: ListValue, batch: Batch) -> ListValue:
@@ -201,7 +216,7 @@ def pack_all(carries: Sequence[Carry], values: Sequence[Any], batch: Batch) -> l
 def width(carry: Carry) -> int:
     """How many tensors a carry takes."""
     if isinstance(carry, ListCarry):
-        return 2 if carry.uneven else 1
+        return 2 if carry.uneven or (carry.growing and carry.template.roomy) else 1
     return 1 + len(carry.changing) if isinstance(carry, BatchedCarry) else 1
 
 

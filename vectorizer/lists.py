@@ -23,7 +23,8 @@ from vectorizer.values import NotConvertible, Size, Value, dimension, number, pa
 class ListValue:
     """A TensorList. `length` is a per-example or shared int scalar; `size` its Size where it differs between rows.
 
-    `element_sizes` are the Sizes of ragged axes of all elements.
+    `element_sizes` are the Sizes of ragged axes of all elements. `roomy`: the buffer has slots beyond `length`, as many
+    as its loop can need, and doesn't grow.
     """
 
     buffer: Any
@@ -33,6 +34,7 @@ class ListValue:
     dtype: Any
     size: Size | None = None
     element_sizes: Mapping[int, Size] = field(default_factory=dict)
+    roomy: bool = False
 
     parts = None
 
@@ -93,6 +95,8 @@ def list_from(value: Value, batch: Batch) -> ListValue:
 
 def stacked(items: ListValue) -> Value:
     """The list as one tensor `[n, ...]` per example."""
+    if items.roomy and items.size is None:
+        items = replace(items, buffer=items.buffer[: items.length.tensor])
     if not items.batched:
         return Value(items.buffer, False)
     tensor = tf.transpose(items.buffer, [1, 0, *range(2, items.buffer.shape.rank)])
@@ -105,3 +109,23 @@ def stacked(items: ListValue) -> Value:
 def grown(items: ListValue, slots: Any) -> ListValue:
     """With room for `slots` elements."""
     return replace(items, buffer=pad_axis(items.buffer, 0, slots), slots=slots)
+
+
+@dataclass(frozen=True, eq=False)
+class OptionalValue:
+    """What a branch hands to its gradient: wrapped values, or None for the branch not taken. See `converters/optionals.py`."""
+
+    components: tuple[Any, ...] | None
+    batched: bool = True
+
+    parts = None
+    size = None
+    frozen_from = None
+
+    @property
+    def sizes(self) -> Mapping[int, Size]:
+        return {}
+
+    @property
+    def tensor(self) -> Any:
+        raise NotConvertible("an optional used as a tensor")

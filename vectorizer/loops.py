@@ -22,7 +22,7 @@ carried a second time, batched, only if somebody reads it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -39,7 +39,7 @@ from vectorizer.carries import (
     width,
 )
 from vectorizer.kinds import Kind
-from vectorizer.lists import ListValue
+from vectorizer.lists import ListValue, grown
 from vectorizer.plan import Bound, LoopPlan
 from vectorizer.program import Op
 from vectorizer.values import Value
@@ -75,6 +75,25 @@ class _Loop:
         self._carries: list[Carry] = self._settle_sizes([self._carry(k) for k in self._carried])
         self._exits = [k for k in self._carried if k in self.plan.exits]
 
+    def _most_steps(self) -> Any:
+        """How often the body can run, as far as that is known before it does: int, scalar tensor, or None."""
+        bound = self.plan.bound
+        if bound is None:
+            return self.batch.longest
+        if bound.limit is None:
+            return max(bound.constant or 0, 0) + 1
+        limit = self.inputs[bound.limit]
+        if limit.size is not None:
+            steps = limit.size.padded
+        elif limit.batched:
+            if self.batch.longest is not None:
+                return self.batch.longest + 1  # a row that needs more fails
+            steps = tf.cast(tf.reduce_max(tf.concat([limit.tensor, tf.zeros([1], limit.dtype)], 0)), tf.int32)
+        else:
+            known = limit.static()
+            steps = max(int(known), 0) if known is not None else tf.maximum(tf.cast(limit.tensor, tf.int32), 0)
+        return steps + 1
+
     @property
     def _masked(self) -> bool:
         """Whether some rows may not take part in a step."""
@@ -88,7 +107,11 @@ class _Loop:
             element = planned.element
             if value.buffer is None and element is None:
                 return value
-            return value.materialised(element, self.batch, batched=planned.kind == Kind.BATCHED)
+            value = value.materialised(element, self.batch, batched=planned.kind == Kind.BATCHED)
+            steps = self._most_steps() if k in self.emitter.plan.growing[self.op] and not value.roomy else None
+            if steps is None:
+                return value
+            return replace(grown(value, value.slots + steps), roomy=True)
         if planned.kind == Kind.BATCHED:
             return Value(self.batch.rows(value), True, value.sizes, size=value.size, upper=value.upper)
         return value
@@ -96,8 +119,9 @@ class _Loop:
     def _carry(self, k: int) -> Carry:
         value = self._initial[k]
         if isinstance(value, ListValue):
-            growing = k in self.emitter.plan.growing[self.op]
-            return ListCarry(value, growing, growing and (self._masked or value.size is not None))
+            if k not in self.emitter.plan.growing[self.op]:
+                return ListCarry(value)
+            return ListCarry(value, growing=True, uneven=self._masked or value.size is not None)
         var = self._body.inputs[k]
         if self.plan.variables[k].kind == Kind.BATCHED:
             unknown = (
@@ -247,7 +271,7 @@ class _Loop:
     def _while_bounded(self, flat: list[Any], shapes: list[Any], exits: list[Any]) -> tuple[list[Any], list[Any], Any]:
         """`counter < n`: run to the largest n of the active rows."""
         bound = self.plan.bound
-        assert bound is not None
+        assert bound is not None and bound.limit is not None
         limit = self._bind(list(self._initial.values()))[bound.limit]
         limits = self.batch.rows(limit)
         counted = limits if self.batch.active is None else tf.where(self.batch.active, limits, limits.dtype.min)

@@ -13,11 +13,12 @@ from vectorizer.registry import find
 
 @dataclass(frozen=True)
 class Bound:
-    """The predicate is `counter < limit` (or `<=`): positions of both among the loop variables."""
+    """The predicate is `counter < limit` (or `<=`): positions of both among the loop variables, or a constant limit."""
 
     counter: int
-    limit: int
+    limit: int | None
     operator: str
+    constant: int | None = None
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def _plan_loop(plan: Plan, op: Op, read: set[Var]) -> LoopPlan:
         facts.invariant,
         tuple(variables),
         facts.predicate,
-        _bound(plan, op, counters) if facts.predicate == Kind.BATCHED else None,
+        _bound(plan, op, counters),
         counters,
         frozenset(exits),
         can_fail(cond),
@@ -144,7 +145,7 @@ def _producer(program: Program, var: Var) -> Op | None:
 
 
 def _counts_up(op: Op, k: int) -> bool:
-    """Starts at a constant >= 0 and grows by a constant >= 0 each step."""
+    """Starts at a constant >= 0 and grows by a constant >= 1 each step."""
     start, body = op.inputs[k].constant, op.bodies["body"]
     if start is None or start.ndim != 0 or not op.inputs[k].dtype.is_integer or start < 0:
         return False
@@ -152,7 +153,7 @@ def _counts_up(op: Op, k: int) -> bool:
     if add is None or add.type not in ("Add", "AddV2") or body.inputs[k] not in add.inputs:
         return False
     step = [var.constant for var in add.inputs if var is not body.inputs[k]]
-    return len(step) == 1 and step[0] is not None and step[0].ndim == 0 and step[0] >= 0
+    return len(step) == 1 and step[0] is not None and step[0].ndim == 0 and step[0] >= 1
 
 
 def _bound(plan: Plan, op: Op, counters: frozenset[int]) -> Bound | None:
@@ -167,11 +168,12 @@ def _bound(plan: Plan, op: Op, counters: frozenset[int]) -> Bound | None:
     positions = {var: k for k, var in enumerate(cond.inputs)}
     counter, limit = positions.get(left), positions.get(right)
     facts = plan.analysis.loops[op]
-    if counter not in counters or limit is None or limit not in facts.invariant:
+    if counter is None or counter not in counters or facts.variables[counter].kind == Kind.BATCHED:
         return None
-    if counter is None or facts.variables[counter].kind == Kind.BATCHED:
-        return None
-    return Bound(counter, limit, "LessEqual" if compare.type.endswith("Equal") else "Less")
+    operator = "LessEqual" if compare.type.endswith("Equal") else "Less"
+    if right.constant is not None:
+        return Bound(counter, None, operator, int(right.constant))
+    return Bound(counter, limit, operator) if limit in facts.invariant else None
 
 
 def _growing(op: Op) -> frozenset[int]:

@@ -34,6 +34,7 @@ _CONVERTER_MODULES = (
     "strings",
     "checks",
     "tensor_lists",
+    "optionals",
     "gradients",
     "state",
 )
@@ -118,6 +119,6 @@ _loaded = False
 def _load() -> None:
     global _loaded
     if not _loaded:
-        _loaded = True
         for name in _CONVERTER_MODULES:
             importlib.import_module(f"vectorizer.converters.{name}")
+        _loaded = True

@@ -165,3 +165,10 @@ def flat_call(concrete: Any) -> Callable[[Sequence[Any]], Sequence[Any]]:
 
 def _as_list(result: Any) -> Sequence[Any]:
     return result if isinstance(result, list | tuple) else [result]
+
+
+def definition(op_type: str) -> Any:
+    """The OpDef of an op type, for running another op than the one at hand."""
+    from tensorflow.python.framework import op_def_registry
+
+    return op_def_registry.get(op_type)

@@ -103,6 +103,6 @@ def test_gradient_outside(fn):
     with tf.GradientTape() as tape:
         tape.watch(batch.flat_values)
         total = tf.reduce_sum(v(batch))
-    found = tape.gradient(total, batch.flat_values)
+    found = tf.convert_to_tensor(tape.gradient(total, batch.flat_values))
     expected = tf.concat([vectorize(grad(fn), SEQUENCE).per_example(row) for row in batch], 0)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)

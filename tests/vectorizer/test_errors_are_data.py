@@ -52,7 +52,12 @@ CASES = {
         [[draw(3)], [draw(4)]],
         [[draw(2)], [draw(0)]],
     ),
-    "gather_both": (lambda x, k: tf.gather(x, k), [f(4, 3), i()], [[MATRIX, 0], [MATRIX, 3]], [[MATRIX, 4], [MATRIX, -1]]),
+    "gather_both": (
+        lambda x, k: tf.gather(x, k),
+        [f(4, 3), i()],
+        [[MATRIX, 0], [MATRIX, 3]],
+        [[MATRIX, 4], [MATRIX, -1]],
+    ),
     "gather_negative_axis": (
         lambda x, k: tf.gather(x, k, axis=-1),
         [f(4, 3), i(2)],
@@ -219,7 +224,12 @@ CASES = {
         [["hello", 1], ["abc", -2], ["abc", 3]],
         [["abc", 4], ["abc", -4]],
     ),
-    "reshape": (lambda x: tf.reshape(x, [2, 2]), [f(None)], [[draw(4)], [draw(4) + 1]], [[draw(3)], [draw(5)], [draw(0)]]),
+    "reshape": (
+        lambda x: tf.reshape(x, [2, 2]),
+        [f(None)],
+        [[draw(4)], [draw(4) + 1]],
+        [[draw(3)], [draw(5)], [draw(0)]],
+    ),
     "reshape_rest": (
         lambda x: tf.reduce_sum(tf.reshape(x, [-1, 2]), 0),
         [f(None)],
@@ -232,7 +242,12 @@ CASES = {
         [[draw(6), 2], [draw(6), 3]],
         [[draw(6), 4], [draw(6), -2]],
     ),
-    "squeeze": (lambda x: tf.squeeze(x, 0), [f(None, 3)], [[draw(1, 3)], [draw(1, 3) + 1]], [[draw(2, 3)], [draw(0, 3)]]),
+    "squeeze": (
+        lambda x: tf.squeeze(x, 0),
+        [f(None, 3)],
+        [[draw(1, 3)], [draw(1, 3) + 1]],
+        [[draw(2, 3)], [draw(0, 3)]],
+    ),
     "unstack": (lambda x: tf.unstack(x, 2)[1], [f(None, 3)], [[draw(2, 3)]], [[draw(1, 3)], [draw(3, 3)]]),
     "range_step": (
         lambda a, b, c: tf.reduce_sum(tf.range(a, b, c)),
@@ -269,7 +284,12 @@ CASES = {
         [[draw(4)], [draw(6)]],
         [[draw(3)]],
     ),
-    "add_lengths": (lambda x, y: x + y, [f(None), f(None)], [[draw(3), draw(3)], [draw(1), draw(4)]], [[draw(2), draw(3)]]),
+    "add_lengths": (
+        lambda x, y: x + y,
+        [f(None), f(None)],
+        [[draw(3), draw(3)], [draw(1), draw(4)]],
+        [[draw(2), draw(3)]],
+    ),
     "concat_columns": (
         lambda x, y: tf.concat([x, y], 1),
         [f(None, 2), f(None, 3)],

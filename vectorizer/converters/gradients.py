@@ -1,4 +1,4 @@
-"""Ops that only gradients emit: those of slicing, broadcasting, convolution and pooling, and the loops' saved values."""
+"""Ops that only gradients emit: those of slicing, broadcasting, convolution and pooling."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from vectorizer import tf_internals
 from vectorizer.batch import Batch, require_static
 from vectorizer.converters.convolution import fold, unfold
 from vectorizer.converters.shapes import dense_dims
 from vectorizer.converters.slicing import convert_strided_slice
-from vectorizer.converters.tensor_lists import read_slot
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay, run_unchanged
-from vectorizer.values import NotConvertible, Size, Value, batched, fill_padding, number, shared, size_mask
+from vectorizer.values import NotConvertible, Value, batched, fill_padding, shared, size_mask, vector
 
 
 @converts("BroadcastGradientArgs", always=True)
 def convert_broadcast_gradient_args(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
-    """Over which axes the gradient of a broadcast operand is summed. A ragged size is never the one that was stretched."""
+    """Over which axes the gradient of a broadcast operand is summed. A ragged size isn't taken to be stretched."""
     known = [value.static() for value in inputs]
     if all(item is not None for item in known):
         return [shared(tf.constant(tensor.numpy())) for tensor in _eagerly(op, known)]
@@ -32,7 +32,8 @@ def convert_broadcast_gradient_args(op: Op, inputs: Sequence[Value], batch: Batc
         sides = [side[axis - rank + len(side)] if axis >= rank - len(side) else None for side in (left, right)]
         ones = [side is None or _is_one(side) for side in sides]
         if not any(ones) and not _same(sides[0], sides[1]):
-            raise NotConvertible("the gradient of a broadcast between sizes that differ between examples")
+            # Rows in which one side was stretched after all are left to the function itself.
+            batch.check(batch.rows(sides[0]) == batch.rows(sides[1]))
         for position in (0, 1):
             if ones[position] and (sides[position] is None or not all(ones)):
                 axes[position].append(axis)
@@ -68,7 +69,8 @@ def convert_strided_slice_grad(op: Op, inputs: Sequence[Value], batch: Batch) ->
         total = total * size
     positions = Value(tf.broadcast_to(tf.reshape(tf.range(total), dims)[None], [batch.size, *dims]), True, sizes)
     quiet = batch.within(batch.active)  # the forward slice has checked its indices
-    (chosen,) = convert_strided_slice(op, [positions, begin, end, strides], quiet)
+    forward = replace(op, type="StridedSlice", definition=tf_internals.definition("StridedSlice"))
+    (chosen,) = convert_strided_slice(forward, [positions, begin, end, strides], quiet)
     index, content = chosen.tensor, batch.rows(gradient)
     padding = _padding(chosen)
     if padding is not None:
@@ -94,24 +96,6 @@ def _spread(mask: Any, content: Any) -> Any:
     return tf.broadcast_to(mask, tf.shape(content))
 
 
-@converts("TensorListPopBack", checks="the list is empty")
-def convert_list_pop(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Any]:
-    """Takes the last element off: each row's own last, where rows have pushed unequally often."""
-    items = inputs[0]
-    if items.buffer is None:
-        raise NotConvertible("an element taken off a list that nobody has written to")
-    last = Value(tf.cast(items.length.tensor, tf.int32) - 1, items.length.batched)
-    value = read_slot(items, last, batch)
-    if not last.batched:
-        slots = items.slots - 1
-        return [replace(items, buffer=items.buffer[:-1], slots=slots, length=shared(tf.cast(slots, tf.int32))), value]
-    left = tf.maximum(last.tensor, 0)
-    if batch.active is not None:
-        left = tf.where(batch.active, left, items.length.tensor)
-    size = Size(left, items.slots)
-    return [replace(items, length=number(left, size), size=size), value]
-
-
 @converts("BiasAddGrad")
 def convert_bias_add_grad(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Sums over all but the channel axis."""
@@ -121,21 +105,6 @@ def convert_bias_add_grad(op: Op, inputs: Sequence[Value], batch: Batch) -> list
     axes = [axis for axis in range(gradient.rank) if axis != channel]
     tensor = fill_padding(gradient, axes, tf.zeros([], gradient.dtype))
     return [batched(tf.reduce_sum(tensor, [axis + 1 for axis in axes]))]
-
-
-@converts("Conv2DBackpropInput DepthwiseConv2dNativeBackpropInput")
-def convert_conv_input_gradient(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
-    """A shared filter's gradient with respect to the images: the batch joins the images' own leading axis."""
-    sizes, kernel, gradient = inputs
-    if kernel.batched or gradient.sizes or sizes.batched:
-        raise NotConvertible("the gradient of a convolution over ragged images or per-example filters")
-    shape = np.array(require_static(sizes, "the shape of a convolution's images"))
-    folded = fold(gradient.tensor)
-    full = tf.concat([tf.shape(folded)[:1], tf.constant(shape[1:], tf.int32)], 0)
-    if isinstance(batch.size, int):
-        full = tf.constant([batch.size * int(shape[0]), *map(int, shape[1:])])
-    (result,) = replay(op, [full, kernel.tensor, folded])
-    return [batched(tf.reshape(result, tf.concat([[batch.size], shape], 0)))]
 
 
 @converts("Conv2DBackpropFilter")
@@ -176,3 +145,33 @@ def convert_pool_gradient(op: Op, inputs: Sequence[Value], batch: Batch) -> list
     folded = fold(gradient)
     (result,) = replay(op, [tf.concat([tf.shape(folded)[:1], tf.constant(shape[1:], tf.int32)], 0), folded])
     return [batched(tf.reshape(result, tf.concat([[batch.size], shape], 0)))]
+
+
+@converts("DynamicStitch ParallelDynamicStitch")
+def convert_dynamic_stitch(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    """A shape vector put together from others, as the gradient of a mean does it."""
+    count = len(inputs) // 2
+    places = [require_static(value, "the positions of a stitch") for value in inputs[:count]]
+    if any(value.rank > 1 for value in inputs[count:]):
+        raise NotConvertible("a stitch of more than vectors")
+    parts: dict[int, Value] = {}
+    for where, value in zip(places, inputs[count:], strict=True):
+        elements = value.elements() if value.rank == 1 else (value,)
+        parts.update(zip((int(place) for place in np.atleast_1d(where)), elements, strict=True))
+    if sorted(parts) != list(range(len(parts))):
+        raise NotConvertible("a stitch that leaves holes")
+    return [vector([parts[place] for place in range(len(parts))], inputs[-1].dtype)]
+
+
+@converts("ConcatOffset")
+def convert_concat_offset(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    """Where each part of a concatenation begins."""
+    axis, shapes = int(require_static(inputs[0], "the axis of a concatenation")), inputs[1:]
+    zero = shared(tf.zeros([], shapes[0].dtype))
+    begin, offsets = zero, []
+    for shape in shapes:
+        elements = shape.elements()
+        offsets.append(vector([begin if place == axis else zero for place in range(len(elements))]))
+        total = begin.tensor + elements[axis].tensor
+        begin = Value(total, begin.batched or elements[axis].batched)
+    return offsets

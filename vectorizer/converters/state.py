@@ -31,7 +31,7 @@ REFUSED = {
         "draws random numbers from hidden state; use tf.random.stateless_* with a seed that is an input",
     ),
     **dict.fromkeys(
-        "IteratorGetNext OptionalGetValue QueueDequeueV2 ReadFile WriteFile".split(),
+        "IteratorGetNext QueueDequeueV2 ReadFile WriteFile".split(),
         "has side effects; move it out of the model",
     ),
 }

@@ -90,6 +90,8 @@ def _known_shape(op: Op, given: Value) -> Any:
 
 def _checked(items: ListValue, index: Value, batch: Batch) -> Any:
     """The index, in range for the buffer; rows whose own list is shorter fail."""
+    if items.roomy and items.size is None:
+        batch.check(tf.reduce_all(index.tensor < tf.cast(items.length.tensor, index.dtype), _all_but_rows(index)))
     return check_index(index, items.slots, batch, own_size=items.size)
 
 
@@ -120,16 +122,25 @@ def convert_list_set(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Any]:
 def _with_room(items: ListValue, index: Value, batch: Batch) -> ListValue:
     """Grown so that the index is in range: in the rows that write, where not all do."""
     needed = tf.cast(index.tensor, tf.int32) + 1
+    if items.roomy:
+        batch.check(needed <= items.slots)
     if not index.batched and batch.active is None and items.size is None:
-        slots = tf.maximum(needed, items.slots)
-        return replace(grown(items, slots), length=shared(slots))
+        length = tf.maximum(needed, tf.cast(items.length.tensor, tf.int32))
+        return replace(items if items.roomy else grown(items, length), length=shared(length))
     rows = tf.broadcast_to(needed, [batch.size])
     if batch.active is not None:
         rows = tf.where(batch.active, rows, 0)
     lengths = tf.maximum(tf.cast(batch.rows(items.length), tf.int32), rows)
+    if items.roomy:
+        size = Size(tf.minimum(lengths, items.slots), items.slots)
+        return replace(items, length=number(size.lengths, size), size=size)
     slots = tf.maximum(tf.reduce_max(tf.concat([lengths, [0]], 0)), items.slots)
     size = Size(lengths, slots)
     return replace(grown(items, slots), length=number(lengths, size), size=size)
+
+
+def _all_but_rows(index: Value) -> list[int]:
+    return list(range(int(index.batched), index.tensor.shape.rank))
 
 
 def _past_the_end_is_padding(items: ListValue, index: Value, batch: Batch) -> bool:
@@ -191,6 +202,25 @@ def convert_list_push(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Any]:
         "TensorListSetItem", op.name, op.inputs, op.outputs, {"resize_if_index_out_of_bounds": True}, op.definition
     )
     return convert_list_set(write, [items, items.length, item], batch)
+
+
+@converts("TensorListPopBack", checks="the list is empty", always=True)
+def convert_list_pop(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Any]:
+    """Takes the last element off: each row's own last, where rows have pushed unequally often."""
+    items = inputs[0]
+    if items.buffer is None:
+        raise NotConvertible("an element taken off a list that nobody has written to")
+    last = Value(tf.cast(items.length.tensor, tf.int32) - 1, items.length.batched)
+    value = read_slot(items, last, batch)
+    if not last.batched and batch.active is None:
+        buffer, slots = (items.buffer, items.slots) if items.roomy else (items.buffer[:-1], items.slots - 1)
+        return [replace(items, buffer=buffer, slots=slots, length=shared(last.tensor)), value]
+    before = tf.cast(batch.rows(items.length), tf.int32)
+    left = tf.maximum(before - 1, 0)
+    if batch.active is not None:
+        left = tf.where(batch.active, left, before)
+    size = Size(left, items.slots)
+    return [replace(items, length=number(left, size), size=size), value]
 
 
 @converts("TensorListScatterIntoExistingList TensorListScatterV2", checks="an index is out of range", always=True)
