@@ -19,7 +19,13 @@ class Batch:
     """
 
     def __init__(
-        self, size: Any, *, active: Any = None, ok: Any = None, longest: int | None = None, bounded_by: Any = None
+        self,
+        size: Any,
+        *,
+        active: Any = None,
+        ok: Any = None,
+        longest: int | None = None,
+        bounded_by: Any = None,
     ) -> None:
         self.size = size
         self.active = active

@@ -70,7 +70,9 @@ def converts(
                 raise ValueError(
                     f"op type {op_type!r} is converted twice: by {family} and by {_REGISTRY[op_type].family} in {other}"
                 )
-            _REGISTRY[op_type] = SupportedOp(op_type, family, function, checks, compilable, always or bool(checks))
+            _REGISTRY[op_type] = SupportedOp(
+                op_type, family, function, checks, compilable, always or bool(checks)
+            )
         return function
 
     return register

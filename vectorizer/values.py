@@ -141,8 +141,10 @@ def as_rows(value: Value, count: Any) -> Any:
     tensor = value.tensor
     if tensor.shape.rank is None:
         raise NotConvertible("an operand's rank isn't known")
-    return tf.broadcast_to(tensor, tf.concat([[count], tf.shape(tensor)], 0)) if _dynamic(tensor, count) else (
-        tf.broadcast_to(tensor, [count, *tensor.shape.as_list()])
+    return (
+        tf.broadcast_to(tensor, tf.concat([[count], tf.shape(tensor)], 0))
+        if _dynamic(tensor, count)
+        else (tf.broadcast_to(tensor, [count, *tensor.shape.as_list()]))
     )
 
 
@@ -175,7 +177,9 @@ def fill_padding(value: Value, axes: Sequence[int], fill: Any) -> Any:
     for axis in axes:
         if axis in value.sizes:
             mask = size_mask(value.sizes[axis], value.rank, axis)
-            tensor = tf.where(mask, tensor, tf.cast(fill, tensor.dtype) if not isinstance(fill, str) else fill)
+            tensor = tf.where(
+                mask, tensor, tf.cast(fill, tensor.dtype) if not isinstance(fill, str) else fill
+            )
     return tensor
 
 

@@ -49,7 +49,9 @@ def check(
     return v
 
 
-def check_flexible(v: Vectorized, examples: Sequence[Sequence[Any]], *, rtol: float = 1e-5, atol: float = 1e-5) -> None:
+def check_flexible(
+    v: Vectorized, examples: Sequence[Sequence[Any]], *, rtol: float = 1e-5, atol: float = 1e-5
+) -> None:
     """As `check`, the flexible program only, which takes a batch of any size, none at all included."""
     expected = [per_example(v, example) for example in examples]
     _compare(v, v.compile(), examples, expected, len(examples), None, rtol, atol)
@@ -59,14 +61,19 @@ def _rooms(v: Vectorized, examples: Sequence[Sequence[Any]], slack: int) -> list
     rooms = []
     for bound in v.bounds:
         if bound.axis is None:
-            sizes = [max((len(s) for s in np.ravel(np.array(e[bound.input], dtype=object))), default=0) for e in examples]
+            sizes = [
+                max((len(s) for s in np.ravel(np.array(e[bound.input], dtype=object))), default=0)
+                for e in examples
+            ]
         else:
             sizes = [np.shape(example[bound.input])[bound.axis] for example in examples]
         rooms.append(max(sizes, default=0) + slack)
     return rooms
 
 
-def stack(v: Vectorized, examples: Sequence[Sequence[Any]], rows: int, rooms: Sequence[int] | None) -> tuple[list, list]:
+def stack(
+    v: Vectorized, examples: Sequence[Sequence[Any]], rows: int, rooms: Sequence[int] | None
+) -> tuple[list, list]:
     """Dense inputs padded with junk, and lengths; rows beyond the examples repeat the first."""
     padded = list(examples) + [examples[0]] * (rows - len(examples)) if examples else []
     inputs, lengths = [], []
@@ -110,10 +117,14 @@ def _compare(v, program, examples, expected, rows, rooms, rtol, atol) -> None:
             cut = [slice(None)] * value.ndim
             for (own, axis), sizes in zip(v.output_dims, out_lengths, strict=True):
                 if own == k:
-                    assert sizes.numpy()[row] == value.shape[axis], f"row {row}, output {k}: length along axis {axis}"
+                    assert sizes.numpy()[row] == value.shape[axis], (
+                        f"row {row}, output {k}: length along axis {axis}"
+                    )
                     cut[axis] = slice(0, value.shape[axis])
             got = got[tuple(cut)] if value.ndim else got
-            assert np.shape(got) == value.shape, f"row {row}, output {k}: shape {np.shape(got)}, expected {value.shape}"
+            assert np.shape(got) == value.shape, (
+                f"row {row}, output {k}: shape {np.shape(got)}, expected {value.shape}"
+            )
             if value.dtype == object or value.dtype.kind in "biuSO":
                 np.testing.assert_array_equal(got, value, err_msg=f"row {row}, output {k}")
             else:

@@ -44,7 +44,12 @@ def after(assertion, result):
 
 # name: (function, specs, good examples, bad examples)
 CASES = {
-    "gather_shared_params": (lambda k: tf.gather(TABLE, k), [i(2)], [[[0, 4]], [[1, 2]]], [[[0, 5]], [[-1, 0]]]),
+    "gather_shared_params": (
+        lambda k: tf.gather(TABLE, k),
+        [i(2)],
+        [[[0, 4]], [[1, 2]]],
+        [[[0, 5]], [[-1, 0]]],
+    ),
     "gather_shared_axis_1": (lambda k: tf.gather(TABLE, k, axis=1), [i(2)], [[[0, 2]], [[1, 1]]], [[[0, 3]]]),
     "gather_shared_indices": (
         lambda x: tf.gather(x, [0, 2]),
@@ -52,7 +57,12 @@ CASES = {
         [[draw(3)], [draw(4)]],
         [[draw(2)], [draw(0)]],
     ),
-    "gather_both": (lambda x, k: tf.gather(x, k), [f(4, 3), i()], [[MATRIX, 0], [MATRIX, 3]], [[MATRIX, 4], [MATRIX, -1]]),
+    "gather_both": (
+        lambda x, k: tf.gather(x, k),
+        [f(4, 3), i()],
+        [[MATRIX, 0], [MATRIX, 3]],
+        [[MATRIX, 4], [MATRIX, -1]],
+    ),
     "gather_negative_axis": (
         lambda x, k: tf.gather(x, k, axis=-1),
         [f(4, 3), i(2)],
@@ -72,14 +82,24 @@ CASES = {
         [[draw(3), 3], [draw(5), -1]],
     ),
     "gather_int64": (lambda k: tf.gather(TABLE, k), [i(dtype=tf.int64)], [[4], [0]], [[2**40], [-(2**40)]]),
-    "gather_nd_shared": (lambda k: tf.gather_nd(TABLE, k), [i(2, 2)], [[[[0, 0], [4, 2]]]], [[[[0, 3], [0, 0]]]]),
+    "gather_nd_shared": (
+        lambda k: tf.gather_nd(TABLE, k),
+        [i(2, 2)],
+        [[[[0, 0], [4, 2]]]],
+        [[[[0, 3], [0, 0]]]],
+    ),
     "gather_nd_both": (
         lambda x, k: tf.gather_nd(x, k),
         [f(4, 3), i(2)],
         [[MATRIX, [3, 2]], [MATRIX, [0, 0]]],
         [[MATRIX, [4, 0]], [MATRIX, [0, -1]]],
     ),
-    "embedding_lookup": (lambda k: tf.nn.embedding_lookup(VARIABLE, k), [i(2)], [[[0, 4]]], [[[5, 0]], [[0, -1]]]),
+    "embedding_lookup": (
+        lambda k: tf.nn.embedding_lookup(VARIABLE, k),
+        [i(2)],
+        [[[0, 4]]],
+        [[[5, 0]], [[0, -1]]],
+    ),
     "tensor_scatter_update": (
         lambda x, k: tf.tensor_scatter_nd_update(x, k[:, None], tf.ones([2, 3])),
         [f(4, 3), i(2)],
@@ -104,8 +124,18 @@ CASES = {
         [[[0, 4, 0], draw(3)], [[1, 2, 3], draw(3)]],
         [[[0, 5, 0], draw(3)], [[-1, 0, 0], draw(3)]],
     ),
-    "pick_own_index": (lambda x, k: x[k], [f(4), i()], [[draw(4), 3], [draw(4), -4]], [[draw(4), 4], [draw(4), -5]]),
-    "pick_column": (lambda x, k: x[:, k], [f(4, 3), i()], [[MATRIX, 2], [MATRIX, -3]], [[MATRIX, 3], [MATRIX, -4]]),
+    "pick_own_index": (
+        lambda x, k: x[k],
+        [f(4), i()],
+        [[draw(4), 3], [draw(4), -4]],
+        [[draw(4), 4], [draw(4), -5]],
+    ),
+    "pick_column": (
+        lambda x, k: x[:, k],
+        [f(4, 3), i()],
+        [[MATRIX, 2], [MATRIX, -3]],
+        [[MATRIX, 3], [MATRIX, -4]],
+    ),
     "pick_from_shared": (lambda k: TABLE[k], [i()], [[4], [-5]], [[5], [-6]]),
     "pick_own_length": (
         lambda x, k: x[k],
@@ -153,7 +183,9 @@ CASES = {
         [[2, 2]],
     ),
     "assert_equal_lengths": (
-        lambda x, y: after(tf.debugging.assert_equal(tf.shape(x), tf.shape(y)), tf.reduce_sum(x) + tf.reduce_sum(y)),
+        lambda x, y: after(
+            tf.debugging.assert_equal(tf.shape(x), tf.shape(y)), tf.reduce_sum(x) + tf.reduce_sum(y)
+        ),
         [f(None), f(None)],
         [[draw(2), draw(2)], [draw(3), draw(3)]],
         [[draw(2), draw(3)]],
@@ -170,7 +202,12 @@ CASES = {
         [[[1, 2, 3]], [[]]],
         [[[1, np.nan]]],
     ),
-    "ensure_shape": (lambda x: tf.ensure_shape(x, [3]), [f(None)], [[draw(3)], [draw(3) + 1]], [[draw(2)], [draw(0)]]),
+    "ensure_shape": (
+        lambda x: tf.ensure_shape(x, [3]),
+        [f(None)],
+        [[draw(3)], [draw(3) + 1]],
+        [[draw(2)], [draw(0)]],
+    ),
     "list_read": (
         lambda x, k: list_of(x).read(k),
         [f(4, 3), i()],
@@ -219,7 +256,12 @@ CASES = {
         [["hello", 1], ["abc", -2], ["abc", 3]],
         [["abc", 4], ["abc", -4]],
     ),
-    "reshape": (lambda x: tf.reshape(x, [2, 2]), [f(None)], [[draw(4)], [draw(4) + 1]], [[draw(3)], [draw(5)], [draw(0)]]),
+    "reshape": (
+        lambda x: tf.reshape(x, [2, 2]),
+        [f(None)],
+        [[draw(4)], [draw(4) + 1]],
+        [[draw(3)], [draw(5)], [draw(0)]],
+    ),
     "reshape_rest": (
         lambda x: tf.reduce_sum(tf.reshape(x, [-1, 2]), 0),
         [f(None)],
@@ -232,7 +274,12 @@ CASES = {
         [[draw(6), 2], [draw(6), 3]],
         [[draw(6), 4], [draw(6), -2]],
     ),
-    "squeeze": (lambda x: tf.squeeze(x, 0), [f(None, 3)], [[draw(1, 3)], [draw(1, 3) + 1]], [[draw(2, 3)], [draw(0, 3)]]),
+    "squeeze": (
+        lambda x: tf.squeeze(x, 0),
+        [f(None, 3)],
+        [[draw(1, 3)], [draw(1, 3) + 1]],
+        [[draw(2, 3)], [draw(0, 3)]],
+    ),
     "unstack": (lambda x: tf.unstack(x, 2)[1], [f(None, 3)], [[draw(2, 3)]], [[draw(1, 3)], [draw(3, 3)]]),
     "range_step": (
         lambda a, b, c: tf.reduce_sum(tf.range(a, b, c)),
@@ -242,7 +289,12 @@ CASES = {
     ),
     "range_limit": (lambda n: tf.reduce_sum(tf.range(n)), [i()], [[0], [3]], [[-1]]),
     "fill": (lambda n: tf.reduce_sum(tf.fill([n, 2], 3.0)), [i()], [[0], [3]], [[-1]]),
-    "top_k": (lambda x: tf.math.top_k(x, 3).indices, [f(None)], [[draw(3)], [draw(5)]], [[draw(2)], [draw(0)]]),
+    "top_k": (
+        lambda x: tf.math.top_k(x, 3).indices,
+        [f(None)],
+        [[draw(3)], [draw(5)]],
+        [[draw(2)], [draw(0)]],
+    ),
     "argmax": (lambda x: tf.argmax(x), [f(None)], [[draw(3)], [draw(1)]], [[draw(0)]]),
     "band_part": (
         lambda x, k: tf.linalg.band_part(x, k, 0),
@@ -250,7 +302,12 @@ CASES = {
         [[MATRIX, 2], [MATRIX, -1], [MATRIX, 4]],
         [[MATRIX, 5]],
     ),
-    "mirror_pad": (lambda x: tf.pad(x, [[2, 0]], "REFLECT"), [f(None)], [[draw(3)], [draw(4)]], [[draw(2)], [draw(0)]]),
+    "mirror_pad": (
+        lambda x: tf.pad(x, [[2, 0]], "REFLECT"),
+        [f(None)],
+        [[draw(3)], [draw(4)]],
+        [[draw(2)], [draw(0)]],
+    ),
     "valid_window": (
         lambda x: tf.nn.max_pool1d(x[None, :, None], 3, 1, "VALID")[0],
         [f(None)],
@@ -269,7 +326,12 @@ CASES = {
         [[draw(4)], [draw(6)]],
         [[draw(3)]],
     ),
-    "add_lengths": (lambda x, y: x + y, [f(None), f(None)], [[draw(3), draw(3)], [draw(1), draw(4)]], [[draw(2), draw(3)]]),
+    "add_lengths": (
+        lambda x, y: x + y,
+        [f(None), f(None)],
+        [[draw(3), draw(3)], [draw(1), draw(4)]],
+        [[draw(2), draw(3)]],
+    ),
     "concat_columns": (
         lambda x, y: tf.concat([x, y], 1),
         [f(None, 2), f(None, 3)],
@@ -289,13 +351,29 @@ CASES = {
         [[[2, 0, 1]], [[0, 1, 2]]],
         [[[0, 0, 1]], [[0, 1, 3]]],
     ),
-    "split_by_sizes": (lambda x: tf.split(x, [1, -1, 2])[1], [f(None)], [[draw(4)], [draw(3)]], [[draw(2)], [draw(0)]]),
-    "split_own_length": (lambda x: tf.split(x, 2)[1], [f(None)], [[draw(4)], [draw(2)], [draw(0)]], [[draw(3)]]),
+    "split_by_sizes": (
+        lambda x: tf.split(x, [1, -1, 2])[1],
+        [f(None)],
+        [[draw(4)], [draw(3)]],
+        [[draw(2)], [draw(0)]],
+    ),
+    "split_own_length": (
+        lambda x: tf.split(x, 2)[1],
+        [f(None)],
+        [[draw(4)], [draw(2)], [draw(0)]],
+        [[draw(3)]],
+    ),
 }
 
 QUICK = """gather_both gather_nd_both embedding_lookup tensor_scatter_update pick_own_length slice_begin floordiv assert_less
     check_numerics list_write string_to_number reshape range_step top_k""".split()
-UNCOMPILABLE = {"range_step", "range_limit", "fill", "slice_size", "reshape_by_value"}  # sizes that only the data tells
+UNCOMPILABLE = {
+    "range_step",
+    "range_limit",
+    "fill",
+    "slice_size",
+    "reshape_by_value",
+}  # sizes that only the data tells
 
 
 def mixed(good, bad):
@@ -316,7 +394,11 @@ def test_bad_rows_are_flagged_alone(name):
 
 
 def guarded_tiers():
-    return [pytest.param(name, marks=[] if name in QUICK else pytest.mark.full) for name in CASES if CASES[name][3]]
+    return [
+        pytest.param(name, marks=[] if name in QUICK else pytest.mark.full)
+        for name in CASES
+        if CASES[name][3]
+    ]
 
 
 def as_number(result):

@@ -45,7 +45,10 @@ ACTIVATIONS = """relu relu6 gelu silu softmax log_softmax elu selu celu leaky_re
 FIXED = {
     "dense": ([5], lambda: layers.Dense(4)),
     "dense_on_matrix": ([3, 5], lambda: layers.Dense(4, activation="relu")),
-    "einsum_dense": ([3, 5], lambda: layers.EinsumDense("abc,cd->abd", output_shape=(None, 4), bias_axes="d")),
+    "einsum_dense": (
+        [3, 5],
+        lambda: layers.EinsumDense("abc,cd->abd", output_shape=(None, 4), bias_axes="d"),
+    ),
     "conv1d": ([9, 3], lambda: layers.Conv1D(4, 3)),
     "conv1d_same_stride": ([9, 3], lambda: layers.Conv1D(4, 3, strides=2, padding="same")),
     "conv1d_dilated": ([9, 3], lambda: layers.Conv1D(4, 3, dilation_rate=2, padding="same")),
@@ -170,7 +173,8 @@ QUICK_SEQUENCES = """conv1d_causal conv1d_same global_average_pooling1d lstm gru
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in QUICK_SEQUENCES else pytest.mark.full) for name in SEQUENCES]
+    "name",
+    [pytest.param(name, marks=[] if name in QUICK_SEQUENCES else pytest.mark.full) for name in SEQUENCES],
 )
 def test_variable_time(name):
     spec = tf.TensorSpec([None, 4], tf.float32)
@@ -289,7 +293,11 @@ def test_merging(length):
 
 def test_transformer_block():
     norms = [layers.LayerNormalization(), layers.LayerNormalization()]
-    mixing, wide, narrow = layers.MultiHeadAttention(2, 4), layers.Dense(16, activation="gelu"), layers.Dense(8)
+    mixing, wide, narrow = (
+        layers.MultiHeadAttention(2, 4),
+        layers.Dense(16, activation="gelu"),
+        layers.Dense(8),
+    )
 
     def block(x):
         batch = x[None]
@@ -300,4 +308,10 @@ def test_transformer_block():
     block(np.zeros([3, 8], "f"))
     for layer in (*norms, mixing, wide, narrow):
         randomise(layer)
-    check(block, [tf.TensorSpec([None, 8], tf.float32)], [(normal(n, n, 8),) for n in LENGTHS], rtol=1e-4, atol=1e-4)
+    check(
+        block,
+        [tf.TensorSpec([None, 8], tf.float32)],
+        [(normal(n, n, 8),) for n in LENGTHS],
+        rtol=1e-4,
+        atol=1e-4,
+    )

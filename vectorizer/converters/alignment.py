@@ -99,7 +99,9 @@ def _largest(sizes: Sequence[Any]) -> Any:
     return largest
 
 
-def align_pair(left: Value, left_axis: int, right: Value, right_axis: int, batch: Batch) -> tuple[Value, Value]:
+def align_pair(
+    left: Value, left_axis: int, right: Value, right_axis: int, batch: Batch
+) -> tuple[Value, Value]:
     """Make one axis of each operand agree in size, where at least one is ragged; rows that differ fail.
 
     Both come back batched, with the same Size on that axis.

@@ -56,7 +56,8 @@ def _pairs(margins: Value, count: int) -> list[tuple[Value, Value]]:
         return [(row[0], row[1]) for row in rows]
     tensor = margins.tensor
     return [
-        (Value(tensor[..., k, 0], margins.batched), Value(tensor[..., k, 1], margins.batched)) for k in range(count)
+        (Value(tensor[..., k, 0], margins.batched), Value(tensor[..., k, 1], margins.batched))
+        for k in range(count)
     ]
 
 
@@ -74,7 +75,9 @@ def _upper(margin: Value) -> Any:
     return int(known) if known is not None else margin.upper
 
 
-def _to_batch(value: Value, blocks: Sequence[int], pads: Sequence[tuple[Value, Value]], batch: Batch) -> Value:
+def _to_batch(
+    value: Value, blocks: Sequence[int], pads: Sequence[tuple[Value, Value]], batch: Batch
+) -> Value:
     for axis, (before, after) in enumerate(pads, start=1):
         value = _padded(value, axis, before, after, blocks[axis - 1], batch)
     tensor = value.tensor
@@ -85,7 +88,9 @@ def _to_batch(value: Value, blocks: Sequence[int], pads: Sequence[tuple[Value, V
     count = len(blocks)
     rest = dims[2 + count :]
     order = [0, *(3 + 2 * k for k in range(count)), 1, *(2 + 2 * k for k in range(count))]
-    moved = tf.transpose(tf.reshape(tensor, [*split, *rest]), [*order, *range(2 + 2 * count, 2 + 2 * count + len(rest))])
+    moved = tf.transpose(
+        tf.reshape(tensor, [*split, *rest]), [*order, *range(2 + 2 * count, 2 + 2 * count + len(rest))]
+    )
     leading = dims[1]
     for block in blocks:
         leading = leading * block
@@ -110,7 +115,9 @@ def _padded(value: Value, axis: int, before: Value, after: Value, block: int, ba
     whole = (size.padded + block - 1) // block * block
     positions = tf.range(whole)[None, :] - low[:, None]
     present = tf.logical_and(positions >= 0, positions < length[:, None])
-    tensor = take_along(pad_axis(value.tensor, axis + 1, _one(room)), axis, tf.clip_by_value(positions, 0, _one(room) - 1))
+    tensor = take_along(
+        pad_axis(value.tensor, axis + 1, _one(room)), axis, tf.clip_by_value(positions, 0, _one(room) - 1)
+    )
     shape = [1] * tensor.shape.rank
     shape[0], shape[axis + 1] = -1, whole
     tensor = tf.where(tf.reshape(present, shape), tensor, tf.zeros([], tensor.dtype))
@@ -121,7 +128,9 @@ def _one(size: Any) -> Any:
     return max(size, 1) if isinstance(size, int) else tf.maximum(size, 1)
 
 
-def _to_space(value: Value, blocks: Sequence[int], crops: Sequence[tuple[Value, Value]], batch: Batch) -> Value:
+def _to_space(
+    value: Value, blocks: Sequence[int], crops: Sequence[tuple[Value, Value]], batch: Batch
+) -> Value:
     tensor = value.tensor
     dims = [dimension(tensor, axis) for axis in range(tensor.shape.rank)]
     count = len(blocks)

@@ -135,7 +135,15 @@ def _room_for_window(tensor: Any, window: _Window, fill: Any) -> Any:
 
 
 def _slide(op: Op, laid: _Laid, *others: Any) -> Any:
-    valid = Op(op.type, op.name, op.inputs, op.outputs, {**op.attrs, "padding": laid.padding}, op.definition, op.source)
+    valid = Op(
+        op.type,
+        op.name,
+        op.inputs,
+        op.outputs,
+        {**op.attrs, "padding": laid.padding},
+        op.definition,
+        op.source,
+    )
     (result,) = replay(valid, [fold(laid.tensor), *others])
     return unfold(result, laid.tensor)
 
@@ -181,7 +189,10 @@ def convert_batch_norm(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Va
     if any(value.batched for value in inputs[1:]):
         raise NotConvertible("batch normalisation whose parameters differ between examples")
     results = replay(op, [fold(images.tensor), *(value.tensor for value in inputs[1:])])
-    return [batched(unfold(results[0], images.tensor), images.sizes), *(Value(item, False) for item in results[1:])]
+    return [
+        batched(unfold(results[0], images.tensor), images.sizes),
+        *(Value(item, False) for item in results[1:]),
+    ]
 
 
 @converts("Conv2DBackpropInput")

@@ -165,7 +165,9 @@ def convert_division(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Valu
     """Division that raises for an integer divisor of zero: such rows fail, and divide by one instead."""
     divisor = inputs[1]
     if not divisor.dtype.is_integer or _known_nonzero(divisor):
-        return convert_binary(op, inputs, batch) if any(v.batched for v in inputs) else run_unchanged(op, inputs)
+        return (
+            convert_binary(op, inputs, batch) if any(v.batched for v in inputs) else run_unchanged(op, inputs)
+        )
     zero = divisor.tensor == tf.zeros([], divisor.dtype)
     bad = zero
     for axis in divisor.sizes:
@@ -173,7 +175,9 @@ def convert_division(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Valu
     batch.check(tf.logical_not(any_per_row(bad, divisor.batched)))
     safe = tf.where(zero, tf.ones([], divisor.dtype), divisor.tensor)
     operands = [inputs[0], Value(safe, divisor.batched, divisor.sizes)]
-    return convert_binary(op, operands, batch) if any(v.batched for v in inputs) else run_unchanged(op, operands)
+    return (
+        convert_binary(op, operands, batch) if any(v.batched for v in inputs) else run_unchanged(op, operands)
+    )
 
 
 def _known_nonzero(divisor: Value) -> bool:
@@ -192,7 +196,9 @@ def convert_power(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Integers know no negative powers: such rows fail."""
     exponent = inputs[1]
     if not exponent.dtype.is_integer:
-        return convert_binary(op, inputs, batch) if any(v.batched for v in inputs) else run_unchanged(op, inputs)
+        return (
+            convert_binary(op, inputs, batch) if any(v.batched for v in inputs) else run_unchanged(op, inputs)
+        )
     negative = exponent.tensor < 0
     bad = negative
     for axis, size in exponent.sizes.items():
@@ -200,7 +206,9 @@ def convert_power(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     batch.check(tf.logical_not(any_per_row(bad, exponent.batched)))
     safe = tf.where(negative, tf.zeros([], exponent.dtype), exponent.tensor)
     operands = [inputs[0], Value(safe, exponent.batched, exponent.sizes)]
-    return convert_binary(op, operands, batch) if any(v.batched for v in inputs) else run_unchanged(op, operands)
+    return (
+        convert_binary(op, operands, batch) if any(v.batched for v in inputs) else run_unchanged(op, operands)
+    )
 
 
 @converts("SelectV2")

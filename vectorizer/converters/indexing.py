@@ -13,7 +13,18 @@ from vectorizer.converters.elementwise import any_per_row
 from vectorizer.converters.reductions import example_axes
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay, run_unchanged
-from vectorizer.values import NotConvertible, Size, Value, at_axis, batched, dimension, pad_axis, shared, size_mask, vector
+from vectorizer.values import (
+    NotConvertible,
+    Size,
+    Value,
+    at_axis,
+    batched,
+    dimension,
+    pad_axis,
+    shared,
+    size_mask,
+    vector,
+)
 
 
 def check_index(index: Value, size: Any, batch: Batch, *, own_size: Size | None = None) -> Any:
@@ -24,7 +35,12 @@ def check_index(index: Value, size: Any, batch: Batch, *, own_size: Size | None 
     tensor = index.tensor
     limit = at_axis(own_size.lengths, index.rank) if own_size is not None else size
     known = index.static()
-    if known is not None and own_size is None and isinstance(size, int) and np.all((known >= 0) & (known < size)):
+    if (
+        known is not None
+        and own_size is None
+        and isinstance(size, int)
+        and np.all((known >= 0) & (known < size))
+    ):
         return tensor
     limit = tf.cast(limit, tensor.dtype)
     good = tf.logical_and(tensor >= 0, tensor < limit)
@@ -145,7 +161,10 @@ _SCATTERS = {
 }
 
 
-@converts("TensorScatterUpdate TensorScatterAdd TensorScatterSub TensorScatterMax TensorScatterMin", checks="an index is out of range")
+@converts(
+    "TensorScatterUpdate TensorScatterAdd TensorScatterSub TensorScatterMax TensorScatterMin",
+    checks="an index is out of range",
+)
 def convert_tensor_scatter(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Writes slices at coordinates. Rows that aren't active write back what was there, so that a loop which carries
     the tensor needs no mask over the whole of it."""
@@ -172,7 +191,7 @@ def convert_tensor_scatter(op: Op, inputs: Sequence[Value], batch: Batch) -> lis
     if keep is not None and op.type == "TensorScatterUpdate" and depth:
         # An absent update could fall on a slot that a present one writes: it goes to a slot of its own behind the end.
         room = dimension(tensor, 1)
-        tensor = tf.pad(tensor, [[0, 0], [0, 1], *([[0, 0]] * (tensor.shape.rank - 2))])
+        tensor = tf.concat([tensor, tensor[:, :1]], 1)
         first = tf.where(keep, coordinates[..., 0], tf.cast(room, coordinates.dtype))
         coordinates = tf.concat([first[..., None], coordinates[..., 1:]], -1)
         keep = None
@@ -204,7 +223,9 @@ def _nothing(op_type: str, tensor: Any, coordinates: Any, values: Any) -> Any:
 def convert_scatter_nd(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Sums updates into zeros; a batched call writes row i's into row i."""
     indices, updates, shape = inputs
-    if not any(value.batched for value in inputs) and (shape.static() is None or indices.static() is not None):
+    if not any(value.batched for value in inputs) and (
+        shape.static() is None or indices.static() is not None
+    ):
         return run_unchanged(op, inputs)
     known = require_static(shape, "the shape of a scatter")
     zeros = shared(tf.zeros([int(size) for size in known], updates.dtype))
@@ -222,7 +243,9 @@ def convert_one_hot(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value
     if depth.batched:
         raise NotConvertible("a one-hot depth that differs between examples")
     axis = int(op.attrs["axis"])
-    tensor = tf.one_hot(indices.tensor, depth.tensor, on.tensor, off.tensor, axis=axis + 1 if axis >= 0 else -1)
+    tensor = tf.one_hot(
+        indices.tensor, depth.tensor, on.tensor, off.tensor, axis=axis + 1 if axis >= 0 else -1
+    )
     position = axis if axis >= 0 else indices.rank
     return [batched(tensor, {own + (own >= position): size for own, size in indices.sizes.items()})]
 

@@ -13,7 +13,17 @@ from vectorizer.converters.alignment import align, align_pair
 from vectorizer.converters.indexing import take_along
 from vectorizer.program import Op
 from vectorizer.registry import converts, run_unchanged
-from vectorizer.values import NotConvertible, Size, Value, batched, dimension, fill_padding, pad_axis, shared, vector
+from vectorizer.values import (
+    NotConvertible,
+    Size,
+    Value,
+    batched,
+    dimension,
+    fill_padding,
+    pad_axis,
+    shared,
+    vector,
+)
 
 
 @converts("Pack")
@@ -54,7 +64,11 @@ def convert_concat(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]
     """Concatenates; along a ragged axis each row's parts are moved together."""
     values = list(inputs[:-1])
     axis = int(require_static(inputs[-1], "the axis of a concatenation")) % max(values[0].rank, 1)
-    if values[0].rank == 1 and values[0].dtype.is_integer and any(value.parts is not None for value in values):
+    if (
+        values[0].rank == 1
+        and values[0].dtype.is_integer
+        and any(value.parts is not None for value in values)
+    ):
         return [vector([part for value in values for part in value.elements()])]
     rows = [Value(batch.rows(value), True, value.sizes) for value in values]
     rows = _agree_elsewhere(rows, axis, batch)
@@ -71,7 +85,9 @@ def _agree_elsewhere(rows: list[Value], axis: int, batch: Batch) -> list[Value]:
             continue
         for _ in range(2):  # a second sweep hands the last common Size back to the first operands
             for position in range(1, len(rows)):
-                rows[position - 1], rows[position] = align_pair(rows[position - 1], other, rows[position], other, batch)
+                rows[position - 1], rows[position] = align_pair(
+                    rows[position - 1], other, rows[position], other, batch
+                )
             rows.reverse()
     return rows
 
@@ -112,9 +128,15 @@ def convert_split(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
         parts = [int(size) for size in require_static(parts_value, "the sizes of a split")]
     axis = int(require_static(axis_value, "the axis of a split")) % value.rank
     if value.parts is not None:
-        bounds = np.cumsum([0, *parts]) if isinstance(parts, list) else np.linspace(0, value.shape[0] or 0, parts + 1)
+        bounds = (
+            np.cumsum([0, *parts])
+            if isinstance(parts, list)
+            else np.linspace(0, value.shape[0] or 0, parts + 1)
+        )
         elements = value.elements()
-        return [vector(elements[int(low) : int(high)]) for low, high in zip(bounds[:-1], bounds[1:], strict=True)]
+        return [
+            vector(elements[int(low) : int(high)]) for low, high in zip(bounds[:-1], bounds[1:], strict=True)
+        ]
     if axis in value.sizes:
         return _split_ragged(value, axis, parts, batch)
     tensors = tf.split(value.tensor, parts, axis=axis + 1, num=len(op.outputs))
@@ -137,7 +159,9 @@ def _split_ragged(value: Value, axis: int, parts: int | list[int], batch: Batch)
     for position, width in enumerate(widths):
         positions = tf.clip_by_value(start[:, None] + tf.range(width.padded)[None, :], 0, size.padded - 1)
         ragged = isinstance(parts, int) or parts[position] < 0
-        pieces.append(batched(take_along(value.tensor, axis, positions), {**sizes, axis: width} if ragged else sizes))
+        pieces.append(
+            batched(take_along(value.tensor, axis, positions), {**sizes, axis: width} if ragged else sizes)
+        )
         start = start + width.lengths
     return pieces
 
@@ -157,7 +181,9 @@ def convert_pad(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     known = amounts.static()
     if known is None:
         if value.sizes:
-            raise NotConvertible("padding of a ragged tensor by amounts that aren't known when the program is built")
+            raise NotConvertible(
+                "padding of a ragged tensor by amounts that aren't known when the program is built"
+            )
         pads = tf.concat([tf.zeros([1, 2], amounts.dtype), amounts.tensor], 0)
         return [batched(tf.pad(rows.tensor, pads, constant_values=constant.tensor))]
     grown = [axis for axis in value.sizes if known[axis].any()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,7 +37,10 @@ def convert_matmul(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]
         sizes[rank - 1] = right.sizes[outer_right]
     if not right.batched and right.rank == 2 and not flip_left:
         return [batched(_fold_rows(left.tensor, right.tensor, flip_right, adjoint), sizes)]
-    keywords = {"adjoint_a" if adjoint else "transpose_a": flip_left, "adjoint_b" if adjoint else "transpose_b": flip_right}
+    keywords = {
+        "adjoint_a" if adjoint else "transpose_a": flip_left,
+        "adjoint_b" if adjoint else "transpose_b": flip_right,
+    }
     return [batched(tf.matmul(_with_rank(left, rank), _with_rank(right, rank), **keywords), sizes)]
 
 
@@ -57,7 +61,9 @@ def _dim(tensor: Any, axis: int) -> Any:
     return tensor.shape[axis] if tensor.shape[axis] is not None else tf.shape(tensor)[axis]
 
 
-def _contract(left: Value, left_axis: int, right: Value, right_axis: int, batch: Batch) -> tuple[Value, Value]:
+def _contract(
+    left: Value, left_axis: int, right: Value, right_axis: int, batch: Batch
+) -> tuple[Value, Value]:
     """Make a contracted ragged dimension agree and zero both sides' padding (zero times NaN is NaN)."""
     if left_axis not in left.sizes and right_axis not in right.sizes:
         return left, right
@@ -66,7 +72,11 @@ def _contract(left: Value, left_axis: int, right: Value, right_axis: int, batch:
 
 
 def _zeroed(value: Value, axis: int) -> Value:
-    return batched(fill_padding(value, [axis], tf.zeros([], value.dtype)), value.sizes) if value.batched else value
+    return (
+        batched(fill_padding(value, [axis], tf.zeros([], value.dtype)), value.sizes)
+        if value.batched
+        else value
+    )
 
 
 def _leading_sizes(left: Value, right: Value, rank: int) -> dict[int, Size]:
@@ -97,6 +107,8 @@ def convert_einsum(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]
     """The batch is one more letter of every batched operand and of the result."""
     equation = op.attrs["equation"].decode()
     if "..." in equation:
+        if not any(value.sizes for value in inputs):
+            return [_einsum_of_dense(equation.replace(" ", ""), inputs)]
         equation = _expand_ellipsis(equation, inputs)
     terms, result = equation.replace(" ", "").split("->")
     letters = terms.split(",")
@@ -117,16 +129,35 @@ def convert_einsum(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]
         value = operands[index]
         if value.batched and axes:
             operands[index] = batched(fill_padding(value, axes, tf.zeros([], value.dtype)), value.sizes)
-    free = next(letter for letter in "zyxwvutsrqponmlkjihgfedcbaZYXWVUTSRQPONMLKJIHGFEDCBA" if letter not in equation)
-    prefixed = ",".join(free + term if value.batched else term for term, value in zip(letters, operands, strict=True))
+    free = _free_letter(equation)
+    prefixed = ",".join(
+        free + term if value.batched else term for term, value in zip(letters, operands, strict=True)
+    )
     tensor = tf.einsum(f"{prefixed}->{free}{result}", *(value.tensor for value in operands))
     return [batched(tensor, {axis: sizes[letter] for axis, letter in enumerate(result) if letter in sizes})]
+
+
+def _free_letter(equation: str) -> str:
+    return next(letter for letter in string.ascii_letters[::-1] if letter not in equation)
+
+
+def _einsum_of_dense(equation: str, inputs: Sequence[Value]) -> Value:
+    """An ellipsis may broadcast: the batch's letter stands in front of it."""
+    free = _free_letter(equation)
+    terms, result = equation.split("->")
+    prefixed = [
+        free + term if value.batched else term for term, value in zip(terms.split(","), inputs, strict=True)
+    ]
+    return batched(tf.einsum(f"{','.join(prefixed)}->{free}{result}", *(value.tensor for value in inputs)))
 
 
 def _expand_ellipsis(equation: str, inputs: Sequence[Value]) -> str:
     terms, result = equation.replace(" ", "").split("->")
     free = [letter for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if letter not in equation]
-    covered = [value.rank - len(term.replace("...", "")) for term, value in zip(terms.split(","), inputs, strict=True)]
+    covered = [
+        value.rank - len(term.replace("...", ""))
+        for term, value in zip(terms.split(","), inputs, strict=True)
+    ]
     most = max(count for term, count in zip(terms.split(","), covered, strict=True) if "..." in term)
     names = free[:most]
     for term, count, value in zip(terms.split(","), covered, inputs, strict=True):
@@ -134,6 +165,7 @@ def _expand_ellipsis(equation: str, inputs: Sequence[Value]) -> str:
         if "..." in term and any(value.shape[axis] == 1 for axis in axes):
             raise NotConvertible("an einsum whose ellipsis broadcasts")
     expanded = [
-        term.replace("...", "".join(names[most - count :])) for term, count in zip(terms.split(","), covered, strict=True)
+        term.replace("...", "".join(names[most - count :]))
+        for term, count in zip(terms.split(","), covered, strict=True)
     ]
     return ",".join(expanded) + "->" + result.replace("...", "".join(names))

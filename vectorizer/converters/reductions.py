@@ -11,7 +11,17 @@ import tensorflow as tf
 from vectorizer.batch import Batch, require_static
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay
-from vectorizer.values import NotConvertible, Size, Value, at_axis, batched, fill_padding, number, pad_axis, size_mask
+from vectorizer.values import (
+    NotConvertible,
+    Size,
+    Value,
+    at_axis,
+    batched,
+    fill_padding,
+    number,
+    pad_axis,
+    size_mask,
+)
 
 
 def lowest(dtype: Any) -> Any:

@@ -40,7 +40,10 @@ def convert_reshape(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value
     ones = 0
     while front + ones < len(target) - back and _fixed(target[front + ones]) == 1:
         ones += 1
-    middle_source, middle_target = source[front : len(source) - back], target[front + ones : len(target) - back]
+    middle_source, middle_target = (
+        source[front : len(source) - back],
+        target[front + ones : len(target) - back],
+    )
     if not middle_source and not middle_target:
         return [_with_ones(value, front, ones)]
     rule = _leading(middle_source, middle_target)
@@ -78,7 +81,10 @@ def _fixed(element: Value) -> int | None:
 
 def _dense(tensor: Any, target: Sequence[Value], batch: Batch) -> Any:
     """No ragged dimension anywhere; -1 is worked out, since an empty batch would leave it open."""
-    sizes: list[Any] = [_fixed(element) if _fixed(element) is not None else tf.cast(element.tensor, tf.int32) for element in target]
+    sizes: list[Any] = [
+        _fixed(element) if _fixed(element) is not None else tf.cast(element.tensor, tf.int32)
+        for element in target
+    ]
     rest = tensor.shape.as_list()[1:]
     if -1 in [size for size in sizes if isinstance(size, int)]:
         position = next(k for k, size in enumerate(sizes) if isinstance(size, int) and size == -1)
@@ -134,7 +140,12 @@ def _leading(source: Sequence[Value], target: Sequence[Value]) -> tuple[tuple[in
 
 
 def _contiguous(
-    value: Value, source: Sequence[Value], ends: tuple[int, int], factors: tuple[int, int], inner: list[int], batch: Batch
+    value: Value,
+    source: Sequence[Value],
+    ends: tuple[int, int],
+    factors: tuple[int, int],
+    inner: list[int],
+    batch: Batch,
 ) -> Value:
     """Merge or split a leading ragged dimension with the fixed ones behind it, in place."""
     front, back = ends
@@ -214,7 +225,11 @@ def _general(value: Value, source: Sequence[Value], target: Sequence[Value], bat
 def _bound_of_rest(value: Value, target: Sequence[Value], hole: int) -> Any:
     """Upper bound of the dimension that -1 stands for: padded elements over the fixed other dimensions."""
     total = _product([dimension(value.tensor, axis + 1) for axis in range(value.rank)])
-    fixed = _product([_fixed(item) or 1 for axis, item in enumerate(target) if axis != hole and not item.batched])
+    fixed = _product(
+        [_fixed(item) or 1 for axis, item in enumerate(target) if axis != hole and not item.batched]
+    )
     if any(_fixed(item) is None for axis, item in enumerate(target) if axis != hole and not item.batched):
-        raise NotConvertible("a reshape of a ragged tensor to sizes that aren't known when the program is built")
+        raise NotConvertible(
+            "a reshape of a ragged tensor to sizes that aren't known when the program is built"
+        )
     return total // max(fixed, 1)

@@ -12,7 +12,17 @@ from vectorizer.converters.indexing import take_along
 from vectorizer.converters.reductions import example_axes
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay, run_unchanged
-from vectorizer.values import NotConvertible, Size, Value, batched, dimension, number, pad_axis, shared, vector
+from vectorizer.values import (
+    NotConvertible,
+    Size,
+    Value,
+    batched,
+    dimension,
+    number,
+    pad_axis,
+    shared,
+    vector,
+)
 
 
 @converts("Shape ShapeN")
@@ -164,7 +174,9 @@ def convert_range(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
             batch.check(limit.tensor >= 0)
         size = batch.new_size(limit)
         row = tf.range(size.padded)
-        return [batched(tf.broadcast_to(tf.cast(row, limit.dtype)[None], [batch.size, size.padded]), {0: size})]
+        return [
+            batched(tf.broadcast_to(tf.cast(row, limit.dtype)[None], [batch.size, size.padded]), {0: size})
+        ]
     step = tf.where(delta.tensor == 0, tf.ones([], delta.dtype), delta.tensor)
     away = limit.tensor - start.tensor
     batch.check(tf.logical_and(delta.tensor != 0, tf.logical_or(away == 0, tf.sign(away) == tf.sign(step))))
@@ -173,8 +185,14 @@ def convert_range(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
         count = (limit.tensor - start.tensor + step - sign) // step
     else:
         count = tf.cast(tf.math.ceil((limit.tensor - start.tensor) / step), tf.int32)
-    upper = limit.upper if start.static() is not None and start.static() >= 0 and (delta.static() or 0) >= 1 else None
-    size = batch.new_size(Value(tf.cast(batch.rows(Value(count, count.shape.rank == 1)), tf.int32), True, upper=upper))
+    upper = (
+        limit.upper
+        if start.static() is not None and start.static() >= 0 and (delta.static() or 0) >= 1
+        else None
+    )
+    size = batch.new_size(
+        Value(tf.cast(batch.rows(Value(count, count.shape.rank == 1)), tf.int32), True, upper=upper)
+    )
     first, each = batch.rows(start), batch.rows(Value(step, delta.batched))
     tensor = first[:, None] + each[:, None] * tf.cast(tf.range(size.padded), first.dtype)[None, :]
     return [batched(tensor, {0: size})]

@@ -31,7 +31,13 @@ class _Entry:
 
     @property
     def whole(self) -> bool:
-        return not self.new and self.index is None and self.begin is None and self.end is None and self.stride == 1
+        return (
+            not self.new
+            and self.index is None
+            and self.begin is None
+            and self.end is None
+            and self.stride == 1
+        )
 
 
 @converts("StridedSlice", checks="a single index is out of range")
@@ -41,7 +47,9 @@ def convert_strided_slice(op: Op, inputs: Sequence[Value], batch: Batch) -> list
     entries = _entries(op, value, inputs[1:])
     if value.parts is not None and len(entries) == 1:
         return [_slice_parts(value, entries[0])]
-    if value.vectors is not None and all(_known(item) for item in (entries[0].index, entries[0].begin, entries[0].end)):
+    if value.vectors is not None and all(
+        _known(item) for item in (entries[0].index, entries[0].begin, entries[0].end)
+    ):
         tracked = _slice_vectors(value, entries)
         if tracked is not None:
             return [tracked]
@@ -74,7 +82,10 @@ def _entries(op: Op, value: Value, spec: Sequence[Value]) -> list[_Entry]:
     """One entry per axis of the operand (and per new axis), ellipsis expanded."""
     begins, ends = spec[0].elements(), spec[1].elements()
     strides = [int(item) for item in require_static(spec[2], "the stride of a slice")]
-    masks = {name: int(op.attrs[f"{name}_mask"]) for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
+    masks = {
+        name: int(op.attrs[f"{name}_mask"])
+        for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
+    }
     count = len(begins)
     flags = [{name: bool(mask >> position & 1) for name, mask in masks.items()} for position in range(count)]
     consumed = sum(not flag["ellipsis"] and not flag["new_axis"] for flag in flags)
@@ -102,7 +113,10 @@ def _slice_parts(value: Value, entry: _Entry) -> Value:
     parts = value.elements()
     if entry.index is not None:
         return parts[int(require_static(entry.index, "an index into a shape"))]
-    bounds = [None if item is None else int(require_static(item, "a bound of a shape")) for item in (entry.begin, entry.end)]
+    bounds = [
+        None if item is None else int(require_static(item, "a bound of a shape"))
+        for item in (entry.begin, entry.end)
+    ]
     picked = parts[slice(bounds[0], bounds[1], entry.stride)]
     return vector(picked, value.dtype)
 
@@ -115,7 +129,9 @@ def _slice_vectors(value: Value, entries: Sequence[_Entry]) -> Value | None:
     first = entries[0]
     if first.index is not None:
         return vectors[int(require_static(first.index, "an index into a shape"))]
-    bounds = [None if item is None else int(require_static(item, "a bound")) for item in (first.begin, first.end)]
+    bounds = [
+        None if item is None else int(require_static(item, "a bound")) for item in (first.begin, first.end)
+    ]
     cut = slice(bounds[0], bounds[1], first.stride)
     return Value(value.tensor[:, cut], True, value.sizes, vectors=vectors[cut])
 
@@ -130,7 +146,12 @@ def _shifted(op: Op, value: Value, spec: Sequence[Value]) -> Value:
     for name in ("ellipsis_mask", "new_axis_mask", "shrink_axis_mask"):
         attrs[name] <<= 1
     shifted = Op(op.type, op.name, op.inputs, op.outputs, attrs, op.definition, op.source)
-    operands = [value.tensor, tf.concat([zero, begin], 0), tf.concat([zero, end], 0), tf.concat([one, stride], 0)]
+    operands = [
+        value.tensor,
+        tf.concat([zero, begin], 0),
+        tf.concat([zero, end], 0),
+        tf.concat([one, stride], 0),
+    ]
     (tensor,) = replay(shifted, operands)
     sizes, source, target = {}, 0, 0
     for entry in _entries(op, value, spec):
@@ -200,11 +221,17 @@ def _counts_up(index: Value) -> bool:
 def _cut(value: Value, axis: int, entry: _Entry, batch: Batch) -> tuple[Any, bool, dict[int, Size]]:
     own_size = value.sizes.get(axis)
     where = axis + (1 if value.batched else 0)
-    per_row = own_size is not None or any(item is not None and item.batched for item in (entry.begin, entry.end))
+    per_row = own_size is not None or any(
+        item is not None and item.batched for item in (entry.begin, entry.end)
+    )
     if not per_row:
         index: list[Any] = [slice(None)] * where
         bounds = [None if item is None else item.tensor for item in (entry.begin, entry.end)]
-        return value.tensor[(*index, slice(bounds[0], bounds[1], entry.stride))], value.batched, dict(value.sizes)
+        return (
+            value.tensor[(*index, slice(bounds[0], bounds[1], entry.stride))],
+            value.batched,
+            dict(value.sizes),
+        )
     tensor = batch.rows(value)
     padded = own_size.padded if own_size is not None else dimension(tensor, axis + 1)
     length = own_size.lengths if own_size is not None else tf.fill([batch.size], padded)
@@ -257,7 +284,9 @@ def _slice_shared(value: Value, begin: Value, count: Value, batch: Batch) -> Val
     return shared(tf.slice(value.tensor, start, tf.minimum(count.tensor, room)))
 
 
-def _slice_axis(value: Value, axis: int, begin: Value, count: Value, batch: Batch) -> tuple[Any, dict[int, Size]]:
+def _slice_axis(
+    value: Value, axis: int, begin: Value, count: Value, batch: Batch
+) -> tuple[Any, dict[int, Size]]:
     known_begin, known_count = begin.static(), count.static()
     own_size = value.sizes.get(axis)
     padded = own_size.padded if own_size is not None else dimension(value.tensor, axis + 1)
@@ -270,7 +299,9 @@ def _slice_axis(value: Value, axis: int, begin: Value, count: Value, batch: Batc
         if not isinstance(padded, int):
             batch.check(tf.constant(int(known_begin)) + count_now <= padded)
         index = [slice(None)] * (axis + 1)
-        return value.tensor[(*index, slice(int(known_begin), int(known_begin) + count_now))], dict(value.sizes)
+        return value.tensor[(*index, slice(int(known_begin), int(known_begin) + count_now))], dict(
+            value.sizes
+        )
     length = own_size.lengths if own_size is not None else padded
     start = tf.cast(begin.tensor, tf.int32)
     if known_count is not None and known_count >= 0:

@@ -76,7 +76,10 @@ def convert_unicode_decode(op: Op, inputs: Sequence[Value], batch: Batch) -> lis
 
 
 def _rows_of(dense: Any, batch: Batch, padded: Any) -> Any:
-    static = [batch.size if isinstance(batch.size, int) else None, padded if isinstance(padded, int) else None]
+    static = [
+        batch.size if isinstance(batch.size, int) else None,
+        padded if isinstance(padded, int) else None,
+    ]
     dense = pad_axis(dense, 1, padded)
     dense.set_shape(static + dense.shape.as_list()[2:])
     return dense
@@ -95,7 +98,10 @@ def convert_decode_raw(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Va
     batch.check(count % width == 0)
     size = batch.new_size(number(count // width))
     dense = tf.io.decode_raw(
-        value.tensor, op.outputs[0].dtype, little_endian=op.attrs["little_endian"], fixed_length=size.padded * width
+        value.tensor,
+        op.outputs[0].dtype,
+        little_endian=op.attrs["little_endian"],
+        fixed_length=size.padded * width,
     )
     return [batched(_rows_of(dense, batch, size.padded), {0: size})]
 
@@ -127,7 +133,11 @@ def convert_string_to_number(op: Op, inputs: Sequence[Value], batch: Batch) -> l
     """Parses numbers. Texts that are none fail their row and are read as 0."""
     (value,) = inputs
     dtype = op.outputs[0].dtype
-    good = tf.strings.regex_full_match(value.tensor, _FLOAT) if dtype.is_floating else _is_integer(value.tensor, dtype)
+    good = (
+        tf.strings.regex_full_match(value.tensor, _FLOAT)
+        if dtype.is_floating
+        else _is_integer(value.tensor, dtype)
+    )
     bad = tf.logical_not(good)
     for axis, size in value.sizes.items():
         bad = tf.logical_and(bad, size_mask(size, value.rank, axis))
@@ -151,7 +161,9 @@ def _is_integer(text: Any, dtype: Any) -> Any:
     negative = tf.strings.regex_full_match(text, rf"{_SPACE}-.*")
     most = len(str(dtype.max))
     length = tf.strings.length(digits)
-    full = tf.logical_and(form, length == most)  # only as many digits as the greatest value has must be compared
+    full = tf.logical_and(
+        form, length == most
+    )  # only as many digits as the greatest value has must be compared
     digits = tf.where(full, digits, "0" * most)
     split = max(most - _LOW_DIGITS, 1)
     high = tf.strings.to_number(tf.strings.substr(digits, 0, split), tf.int64)
@@ -159,7 +171,8 @@ def _is_integer(text: Any, dtype: Any) -> Any:
     limit = 10 ** (most - split)
     fits = tf.zeros_like(full)
     for applies, largest in ((tf.logical_not(negative), dtype.max), (negative, -dtype.min)):
-        below = tf.logical_or(high < largest // limit, tf.logical_and(high == largest // limit, low <= largest % limit))
+        below = tf.logical_or(
+            high < largest // limit, tf.logical_and(high == largest // limit, low <= largest % limit)
+        )
         fits = tf.logical_or(fits, tf.logical_and(applies, below))
     return tf.logical_and(form, tf.logical_or(length < most, tf.logical_and(full, fits)))
-

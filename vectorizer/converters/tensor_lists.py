@@ -93,7 +93,9 @@ def _checked(items: ListValue, index: Value, batch: Batch) -> Any:
 def convert_list_set(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Any]:
     """`ta.write`: rows that aren't active keep what is in the slot."""
     items, index, item = inputs
-    needs_rows = items.batched or item.batched or index.batched or batch.active is not None or items.size is not None
+    needs_rows = (
+        items.batched or item.batched or index.batched or batch.active is not None or items.size is not None
+    )
     items = _with_element(items, item, batch, batched=needs_rows)
     position = _checked(items, index, batch)
     if not items.batched:
@@ -181,10 +183,19 @@ def convert_list_push(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Any]:
     items = _with_element(items, item, batch, batched=needs_rows)
     value = batch.rows(item) if items.batched else item.tensor
     slots = items.slots + 1
-    return [replace(items, buffer=tf.concat([items.buffer, value[None]], 0), slots=slots, length=shared(tf.cast(slots, tf.int32)))]
+    return [
+        replace(
+            items,
+            buffer=tf.concat([items.buffer, value[None]], 0),
+            slots=slots,
+            length=shared(tf.cast(slots, tf.int32)),
+        )
+    ]
 
 
-@converts("TensorListScatterIntoExistingList TensorListScatterV2", checks="an index is out of range", always=True)
+@converts(
+    "TensorListScatterIntoExistingList TensorListScatterV2", checks="an index is out of range", always=True
+)
 def convert_list_scatter(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Any]:
     """`ta.scatter`: the elements of a tensor to the given slots."""
     if op.type == "TensorListScatterV2":
@@ -198,7 +209,9 @@ def convert_list_scatter(op: Op, inputs: Sequence[Any], batch: Batch) -> list[An
     if values.sizes or indices.batched:
         raise NotConvertible("a scatter into a list at positions that differ between examples")
     element = Value(values.tensor[:, 0] if values.batched else values.tensor[0], values.batched)
-    items = _with_element(items, element, batch, batched=items.batched or values.batched or batch.active is not None)
+    items = _with_element(
+        items, element, batch, batched=items.batched or values.batched or batch.active is not None
+    )
     positions = _checked(items, indices, batch)
     content = values.tensor
     if items.batched:
