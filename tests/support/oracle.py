@@ -1,7 +1,8 @@
 """The one oracle of the vectorizer's tests: run the function on each example, stack, compare with the batch.
 
-Every check runs the flexible program and, unless told otherwise, the one with all shapes fixed, plain and under XLA, on
-padded inputs whose padding is junk, with spare rows. A row on which the function raises must come back not `ok`.
+Every check runs the flexible program and, unless told otherwise, the one with all shapes fixed, plain and
+under XLA, on padded inputs whose padding is junk, with spare rows. A row on which the function raises must
+come back not `ok`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def check(
     rtol: float = 1e-5,
     atol: float = 1e-5,
 ) -> Vectorized:
-    """Compare `fn` over the batch of `examples` with `fn` on each. Returns the Vectorized for more questions."""
+    """Compare `fn` over the batch of `examples` with `fn` on each. Returns the Vectorized."""
     v = fn if isinstance(fn, Vectorized) else vectorize(fn, specs)
     if fallbacks is not None:
         assert len(v.report.fallbacks) == fallbacks, str(v.report)

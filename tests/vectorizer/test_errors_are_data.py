@@ -1,7 +1,7 @@
 """One bad row in a batch: it is flagged, its neighbours get their answers, plain and under XLA.
 
-Every case is tried as it is, and guarded, inside a branch and inside a loop: there a bad row that takes no part must not
-be flagged.
+Every case is tried as it is, and guarded, inside a branch and inside a loop: there a bad row that takes no
+part must not be flagged.
 """
 
 import numpy as np
@@ -365,8 +365,8 @@ CASES = {
     ),
 }
 
-QUICK = """gather_both gather_nd_both embedding_lookup tensor_scatter_update pick_own_length slice_begin floordiv assert_less
-    check_numerics list_write string_to_number reshape range_step top_k""".split()
+QUICK = """gather_both gather_nd_both embedding_lookup tensor_scatter_update pick_own_length slice_begin
+    floordiv assert_less check_numerics list_write string_to_number reshape range_step top_k""".split()
 UNCOMPILABLE = {
     "range_step",
     "range_limit",

@@ -1,6 +1,8 @@
-"""Inference graphs of Keras layers: each is applied to one example, and must be vectorized without a fallback.
+"""Inference graphs of Keras layers: each is applied to one example, and must be vectorized without a
+fallback.
 
-Weights are random, biases and moving statistics too: zeros would hide an operand that is mixed up or left out.
+Weights are random, biases and moving statistics too: zeros would hide an operand that is mixed up or left
+out.
 """
 
 import numpy as np
@@ -38,9 +40,9 @@ def applied(layer, spec):
     return one
 
 
-ACTIVATIONS = """relu relu6 gelu silu softmax log_softmax elu selu celu leaky_relu tanh sigmoid softplus softsign
-    hard_sigmoid hard_silu exponential linear mish log_sigmoid glu hard_tanh tanh_shrink squareplus soft_shrink
-    sparse_plus""".split()
+ACTIVATIONS = """relu relu6 gelu silu softmax log_softmax elu selu celu leaky_relu tanh sigmoid softplus
+    softsign hard_sigmoid hard_silu exponential linear mish log_sigmoid glu hard_tanh tanh_shrink
+    squareplus soft_shrink sparse_plus""".split()
 
 FIXED = {
     "dense": ([5], lambda: layers.Dense(4)),
@@ -112,9 +114,9 @@ FIXED = {
 }
 
 # What a newcomer would try first; the rest is in the long tier.
-QUICK = """dense conv1d_causal conv1d_dilated conv2d_same_stride depthwise_conv2d separable_conv2d max_pooling2d_same
-    average_pooling2d_same global_average_pooling2d batch_normalization_images layer_normalization flatten reshape
-    zero_padding2d up_sampling2d lstm gru bidirectional""".split()
+QUICK = """dense conv1d_causal conv1d_dilated conv2d_same_stride depthwise_conv2d separable_conv2d
+    max_pooling2d_same average_pooling2d_same global_average_pooling2d batch_normalization_images
+    layer_normalization flatten reshape zero_padding2d up_sampling2d lstm gru bidirectional""".split()
 
 
 def tiered(cases):
@@ -168,8 +170,8 @@ SEQUENCES = {
     "lstm_backwards": lambda: layers.LSTM(5, go_backwards=True, return_sequences=True),
     "time_distributed": lambda: layers.TimeDistributed(layers.Dense(3)),
 }
-QUICK_SEQUENCES = """conv1d_causal conv1d_same global_average_pooling1d lstm gru_sequences bidirectional_lstm
-    bidirectional_gru_sequences""".split()
+QUICK_SEQUENCES = """conv1d_causal conv1d_same global_average_pooling1d lstm gru_sequences
+    bidirectional_lstm bidirectional_gru_sequences""".split()
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """Every registered op against the oracle: one line per op, or per group of ops that share a function.
 
-From each line grow cases: fixed and variable dimensions, dtypes, each operand in turn shared by all rows; each case is
-run on batches of 0, 1, 2 and 5 rows. The quick tier takes a seeded sample in which every line occurs.
+From each line grow cases: fixed and variable dimensions, dtypes, each operand in turn shared by all rows;
+each case is run on batches of 0, 1, 2 and 5 rows. The quick tier takes a seeded sample in which every line
+occurs.
 """
 
 import random
@@ -23,7 +24,9 @@ WORDS = ["", "a", "Hello World", "  x ", "ab12", "äöü", "日本"]
 
 @dataclass(frozen=True)
 class Line:
-    """`fn` over operands of `specs` covers `ops`. `draw(generator, spec, shape)` overrides what the operands hold."""
+    """`fn` over operands of `specs` covers `ops`. `draw(generator, spec, shape)` overrides what the operands
+    hold.
+    """
 
     ops: str
     fn: Callable
@@ -54,7 +57,7 @@ def s(*shape):
     return tf.TensorSpec(shape, tf.string)
 
 
-# -- what operands hold ------------------------------------------------------------------------------------------------
+# -- what operands hold --------------------------------------------------------------------------------------
 
 
 def usual(generator, spec, shape):
@@ -118,7 +121,7 @@ def numerals(generator, spec, shape):
     return generator.choice(np.array(["12", "-7", " 3 ", "+0"], dtype=object), size=shape) if shape else "12"
 
 
-# -- elementwise groups ------------------------------------------------------------------------------------------------
+# -- elementwise groups --------------------------------------------------------------------------------------
 
 
 def raw(name, *operands, **attrs):
@@ -134,18 +137,19 @@ def each(names, **attrs):
     return apply
 
 
-REAL = """Abs Asinh Atan Ceil Cos Cosh Digamma Elu Erf Erfc Exp Expm1 Floor IsFinite IsInf IsNan LeakyRelu Lgamma Neg
-    OnesLike Relu Relu6 Rint Round Selu Sigmoid Sign Sin Sinh Snapshot Softplus Softsign Square StopGradient Tan Tanh
-    ZerosLike Inv Reciprocal PreventGradient BesselI0e BesselI1e"""
-SPECIAL = "Abs Ceil Floor IsFinite IsInf IsNan Neg Relu Sigmoid Sign Square Tanh Exp ZerosLike OnesLike Softsign Atan"
+REAL = """Abs Asinh Atan Ceil Cos Cosh Digamma Elu Erf Erfc Exp Expm1 Floor IsFinite IsInf IsNan LeakyRelu
+    Lgamma Neg OnesLike Relu Relu6 Rint Round Selu Sigmoid Sign Sin Sinh Snapshot Softplus Softsign Square
+    StopGradient Tan Tanh ZerosLike Inv Reciprocal PreventGradient BesselI0e BesselI1e"""
+SPECIAL = """Abs Ceil Floor IsFinite IsInf IsNan Neg Relu Sigmoid Sign Square Tanh Exp ZerosLike OnesLike
+    Softsign Atan"""
 POSITIVE = "Log Log1p Sqrt Rsqrt"
 HOST_ONLY = "BesselI0 BesselI1 Dawsn Expint FresnelCos FresnelSin Spence"
 HOST_BESSEL = "BesselJ0 BesselJ1 BesselK0 BesselK0e BesselK1 BesselK1e BesselY0 BesselY1"
 BINARY_REAL = """Add AddV2 Atan2 Div DivNoNan Equal Greater GreaterEqual Less LessEqual Maximum Minimum
     MulNoNan Mul NotEqual RealDiv SquaredDifference Sub FloorDiv FloorMod"""
 BINARY_SPECIAL = "AddV2 Equal Greater Less NotEqual Mul Sub DivNoNan RealDiv Xlogy Xdivy Xlog1py"
-GRADIENTS = """EluGrad LeakyReluGrad ReciprocalGrad Relu6Grad ReluGrad SeluGrad SigmoidGrad SoftplusGrad SoftsignGrad
-    TanhGrad ApproximateEqual"""
+GRADIENTS = """EluGrad LeakyReluGrad ReciprocalGrad Relu6Grad ReluGrad SeluGrad SigmoidGrad SoftplusGrad
+    SoftsignGrad TanhGrad ApproximateEqual"""
 ROOT_GRADIENTS = "RsqrtGrad SqrtGrad"
 INTEGER = "AddV2 Sub Mul Maximum Minimum Equal Less"
 DIVISIONS = "FloorDiv FloorMod TruncateDiv Div"
@@ -238,7 +242,7 @@ def complex_numbers(x):
     return tf.math.real(conjugate), tf.math.imag(conjugate), tf.abs(conjugate), tf.math.angle(conjugate)
 
 
-# -- everything else ---------------------------------------------------------------------------------------------------
+# -- everything else -----------------------------------------------------------------------------------------
 
 IMAGE, SEQUENCE = f(2, 6, 5, 3), f(1, None, 3)
 KERNEL = tf.constant(np.random.default_rng(5).normal(size=[3, 2, 3, 4]).astype("f"))
@@ -574,6 +578,11 @@ def shapes():
     yield Line("MatrixSetDiagV3", lambda x, y: tf.linalg.set_diag(x, y), (f(2, 3, 3), f(2, 3)))
 
 
+def in_order(keys):
+    """Distinct coordinates from any integers."""
+    return tf.argsort(tf.cast(keys, tf.float32), stable=True)[:, None]
+
+
 def indexing():
     for dtype in (tf.int32, tf.int64):
         for axis in (0, 1, -1):
@@ -622,20 +631,19 @@ def indexing():
             (f(3, 3), i(4, 2, dtype=dtype), f(4)),
         ):
             yield Line(scatters, each(scatters), specs, rtol=1e-4)
-        distinct = lambda k: tf.argsort(tf.cast(k, tf.float32), stable=True)[:, None]  # noqa: E731
         yield Line(
             "TensorScatterUpdate",
-            lambda x, k, y: tf.tensor_scatter_nd_update(x, distinct(k), y),
+            lambda x, k, y: tf.tensor_scatter_nd_update(x, in_order(k), y),
             (f(5, 2), i(4, dtype=dtype), f(4, 2)),
         )
         yield Line(
             "TensorScatterUpdate",
-            lambda x, k, y: tf.tensor_scatter_nd_update(x, distinct(k), y),
+            lambda x, k, y: tf.tensor_scatter_nd_update(x, in_order(k), y),
             (f(5, 2), i(None, dtype=dtype), f(None, 2)),
         )
         yield Line(
             "TensorScatterUpdate",
-            lambda x, k, y: tf.tensor_scatter_nd_update(x, distinct(k), y),
+            lambda x, k, y: tf.tensor_scatter_nd_update(x, in_order(k), y),
             (f(None, 2), i(None, dtype=dtype), f(None, 2)),
         )
     yield Line("ReverseSequence", lambda x, k: tf.reverse_sequence(x, k, seq_axis=1), (f(3, 4, 2), i(3)))
@@ -735,13 +743,20 @@ def strings():
 
 
 def lists():
+    def written(x):
+        items = tf.TensorArray(tf.float32, 3, element_shape=[2])
+        return items.write(0, x[0]).write(2, x[1]).stack()
+
+    yield Line("TensorListReserve TensorListSetItem TensorListStack", written, (f(3, 2),))
+
     def stacked(x, k):
         items = tf.TensorArray(tf.float32, 3, element_shape=[2]).unstack(x)
         items = items.write(k, items.read(0) + 1).scatter([2, 1], x[:2])
         return items.stack(), items.gather([1, k]), items.size(), items.read(k)
 
     yield Line(
-        "TensorListReserve TensorListFromTensor TensorListSetItem TensorListGetItem TensorListStack TensorListGather TensorListLength TensorListScatterIntoExistingList",
+        "TensorListFromTensor TensorListSetItem TensorListGetItem TensorListStack TensorListGather "
+        "TensorListLength TensorListScatterIntoExistingList",
         stacked,
         (f(3, 2), i()),
     )

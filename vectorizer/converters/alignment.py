@@ -1,8 +1,9 @@
 """Broadcasting between operands of which some are batched and some dimensions are ragged.
 
-Per-example broadcasting aligns from the right. A batched operand of lower rank therefore gets axes of size 1 *after*
-its batch axis. Along a ragged axis the operands' Sizes must be the same; where two Sizes differ, each row is checked:
-its lengths must agree or one of them be 1, exactly as TensorFlow would demand of that example alone.
+Per-example broadcasting aligns from the right. A batched operand of lower rank therefore gets axes of size 1
+*after* its batch axis. Along a ragged axis the operands' Sizes must be the same; where two Sizes differ, each
+row is checked: its lengths must agree or one of them be 1, exactly as TensorFlow would demand of that example
+alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Convolution, pooling and batch normalisation: the batch joins the images' own leading axis.
 
-Over ragged height or width the padding is made neutral first. With a stride, TensorFlow's SAME margins depend on each
-example's own size: then every row is moved behind its own margin, and the kernel runs as VALID.
+Over ragged height or width the padding is made neutral first. With a stride, TensorFlow's SAME margins depend
+on each example's own size: then every row is moved behind its own margin, and the kernel runs as VALID.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def convert_batch_norm(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Va
     """Inference: given means and variances, an affine map per channel."""
     if op.attrs["is_training"]:
         raise NotConvertible("batch normalisation in training mode takes its statistics within each example")
-    images, scale, offset, mean, variance = inputs
+    images = inputs[0]
     if any(value.batched for value in inputs[1:]):
         raise NotConvertible("batch normalisation whose parameters differ between examples")
     results = replay(op, [fold(images.tensor), *(value.tensor for value in inputs[1:])])

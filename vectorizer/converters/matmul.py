@@ -125,10 +125,10 @@ def convert_einsum(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]
         sizes.update({term[axis]: size for axis, size in value.sizes.items()})
     summed = [letter for letter in sizes if letter not in result]
     for index, term in enumerate(letters):
-        axes = [axis for axis, letter in enumerate(term) if letter in summed]
+        contracted = [axis for axis, letter in enumerate(term) if letter in summed]
         value = operands[index]
-        if value.batched and axes:
-            operands[index] = batched(fill_padding(value, axes, tf.zeros([], value.dtype)), value.sizes)
+        if value.batched and contracted:
+            operands[index] = batched(fill_padding(value, contracted, tf.zeros([], value.dtype)), value.sizes)
     free = _free_letter(equation)
     prefixed = ",".join(
         free + term if value.batched else term for term, value in zip(letters, operands, strict=True)

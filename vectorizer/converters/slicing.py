@@ -1,7 +1,8 @@
 """StridedSlice and Slice: the one place that knows TensorFlow's slicing masks.
 
-A slice is read into one entry per axis (`_Entry`), then each axis is cut on its own. What the fast path can't do, a
-position or an end that differs between rows, or a ragged axis, is a gather at positions computed per row.
+A slice is read into one entry per axis (`_Entry`), then each axis is cut on its own. What the fast path can't
+do, a position or an end that differs between rows, or a ragged axis, is a gather at positions computed per
+row.
 """
 
 from __future__ import annotations

@@ -9,10 +9,10 @@ import tensorflow as tf
 
 from vectorizer.batch import Batch
 from vectorizer.converters.alignment import align
-from vectorizer.converters.elementwise import any_per_row
+from vectorizer.converters.elementwise import fail_where
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay
-from vectorizer.values import NotConvertible, Value, batched, number, pad_axis, size_mask
+from vectorizer.values import NotConvertible, Value, batched, number, pad_axis
 
 
 @converts("StringJoin", compilable=False)
@@ -48,10 +48,7 @@ def convert_decode_base64(op: Op, inputs: Sequence[Value], batch: Batch) -> list
     """Texts that aren't web-safe base64 fail their row."""
     (value,) = inputs
     good = tf.strings.regex_full_match(value.tensor, _BASE64)
-    bad = tf.logical_not(good)
-    for axis, size in value.sizes.items():
-        bad = tf.logical_and(bad, size_mask(size, value.rank, axis))
-    batch.check(tf.logical_not(any_per_row(bad, value.batched)))
+    fail_where(tf.logical_not(good), value, batch)
     return [Value(replay(op, [tf.where(good, value.tensor, "")])[0], value.batched, value.sizes)]
 
 
@@ -138,10 +135,7 @@ def convert_string_to_number(op: Op, inputs: Sequence[Value], batch: Batch) -> l
         if dtype.is_floating
         else _is_integer(value.tensor, dtype)
     )
-    bad = tf.logical_not(good)
-    for axis, size in value.sizes.items():
-        bad = tf.logical_and(bad, size_mask(size, value.rank, axis))
-    batch.check(tf.logical_not(any_per_row(bad, value.batched)))
+    fail_where(tf.logical_not(good), value, batch)
     (tensor,) = replay(op, [tf.where(good, value.tensor, "0")])
     return [Value(tensor, value.batched, value.sizes)]
 

@@ -114,7 +114,9 @@ def convert_list_set(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Any]:
 
 
 def _scattered(buffer: Any, slots: Any, items: Any, batch: Batch) -> Any:
-    """Writes whole slots `[B, ...]`. An empty batch has none: the kernel refuses indices into an empty tensor."""
+    """Writes whole slots `[B, ...]`. An empty batch has none: the kernel refuses indices into an empty
+    tensor.
+    """
     if not isinstance(batch.size, int):
         slots = tf.convert_to_tensor(slots)
         count = tf.where(batch.size > 0, tf.shape(slots)[0], 0)
@@ -123,7 +125,7 @@ def _scattered(buffer: Any, slots: Any, items: Any, batch: Batch) -> Any:
 
 
 def _past_the_end_is_padding(items: ListValue, index: Value, batch: Batch) -> bool:
-    """In a loop `while t < n` that writes slot t of a list of n: a finished row's slot t lies in its padding."""
+    """In a loop `while t < n` that writes slot t of a list of n: a finished row's slot is its padding."""
     bound = batch.bounded_by
     return bound is not None and items.size is not None and bound == (id(index.tensor), id(items.size))
 
