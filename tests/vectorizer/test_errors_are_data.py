@@ -4,12 +4,15 @@ Every case is tried as it is, and guarded, inside a branch and inside a loop: th
 part must not be flagged.
 """
 
+import inspect
+import re
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.support.oracle import check, per_example
-from vectorizer import vectorize
+from vectorizer import supported_ops, vectorize
 
 
 def f(*shape):
@@ -451,3 +454,12 @@ def test_an_assertion_inside_a_loop():
 def test_spare_rows_never_count():
     """Rows beyond the real ones repeat the first: here a bad one."""
     check(lambda k: tf.gather(TABLE, k), [i()], [[9], [0], [1]])
+
+
+def test_converters_that_check_say_so():
+    """Loops and branches carry `ok` only where an op inside is registered as one that can fail."""
+    checking = re.compile(r"batch\.check\(|fail_where\(|check_index\(|_checked\w*\(|gather_rows\(")
+    silent = [
+        op.name for op in supported_ops() if checking.search(inspect.getsource(op.function)) and not op.checks
+    ]
+    assert not silent, silent

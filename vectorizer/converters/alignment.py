@@ -29,7 +29,7 @@ def align(values: Sequence[Value], batch: Batch) -> tuple[list[Any], dict[int, S
             if own in value.sizes:
                 present[position] = value.sizes[own]
         if present:
-            sizes[axis] = _align_axis(values, tensors, present, axis, rank, batch)
+            sizes[axis] = align_axis(values, tensors, present, axis, rank, batch)
     return tensors, sizes
 
 
@@ -41,10 +41,13 @@ def _raise_rank(value: Value, rank: int) -> Any:
     return tensor[(slice(None), *([None] * missing), ...)]
 
 
-def _align_axis(
+def align_axis(
     values: Sequence[Value], tensors: list[Any], present: dict[int, Size], axis: int, rank: int, batch: Batch
 ) -> Size:
-    """Make one axis agree; may rewrite `tensors`."""
+    """The Size of one axis, counted in the result's `rank`, where `present` (by position) are the operands'.
+
+    Rows that don't broadcast fail. May rewrite `tensors`, the operands as `[B, ...]`.
+    """
     candidates = dict(present)
     for position, value in enumerate(values):
         own = axis - (rank - value.rank)

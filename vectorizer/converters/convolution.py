@@ -94,7 +94,7 @@ def _lay_out(op: Op, images: Value, windows: Sequence[_Window], fill: Any, batch
         size, margin = images.sizes[window.axis], window.stride - (window.reach if padding == b"VALID" else 1)
         counts = (size.lengths + margin) // window.stride
         if padding == b"VALID":
-            batch.check(counts >= 0)
+            batch.check(size.lengths + margin > -window.stride)  # the kernel's division truncates
         room = (size.padded + margin) // window.stride
         room = max(room, 1) if isinstance(room, int) else tf.maximum(room, 1)
         sizes[window.axis] = Size(tf.maximum(counts, 0), room)

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from vectorizer.batch import Batch
-from vectorizer.converters.alignment import align_pair
+from vectorizer.converters.alignment import align_axis, align_pair
 from vectorizer.program import Op
 from vectorizer.registry import converts
 from vectorizer.values import NotConvertible, Size, Value, batched, fill_padding
@@ -30,7 +30,8 @@ def convert_matmul(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]
     outer_left = left.rank - (1 if flip_left else 2)
     outer_right = right.rank - (2 if flip_right else 1)
     rank = max(left.rank, right.rank)
-    sizes = _leading_sizes(left, right, rank)
+    tensors = [_with_rank(left, rank), _with_rank(right, rank)]
+    sizes = _leading_sizes(left, right, tensors, rank, batch)
     if outer_left in left.sizes:
         sizes[rank - 2] = left.sizes[outer_left]
     if outer_right in right.sizes:
@@ -41,7 +42,7 @@ def convert_matmul(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]
         "adjoint_a" if adjoint else "transpose_a": flip_left,
         "adjoint_b" if adjoint else "transpose_b": flip_right,
     }
-    return [batched(tf.matmul(_with_rank(left, rank), _with_rank(right, rank), **keywords), sizes)]
+    return [batched(tf.matmul(*tensors, **keywords), sizes)]
 
 
 def _fold_rows(left: Any, right: Any, flip_right: bool, adjoint: bool) -> Any:
@@ -79,20 +80,17 @@ def _zeroed(value: Value, axis: int) -> Value:
     )
 
 
-def _leading_sizes(left: Value, right: Value, rank: int) -> dict[int, Size]:
+def _leading_sizes(left: Value, right: Value, tensors: list[Any], rank: int, batch: Batch) -> dict[int, Size]:
+    """Stacks of matrices broadcast; `tensors` may be stretched."""
     sizes: dict[int, Size] = {}
-    for value in (left, right):
-        for axis, size in value.sizes.items():
-            if axis >= value.rank - 2:
-                continue
-            target = axis + rank - value.rank
-            other = right if value is left else left
-            own = target - (rank - other.rank)
-            if own >= 0 and own not in other.sizes and other.shape[own] != 1:
-                raise NotConvertible("a matrix product over stacks of which only one is ragged")
-            if sizes.get(target, size) is not size:
-                raise NotConvertible("a matrix product over stacks of different ragged sizes")
-            sizes[target] = size
+    for axis in range(rank - 2):
+        present = {}
+        for position, value in enumerate((left, right)):
+            own = axis - (rank - value.rank)
+            if own in value.sizes:
+                present[position] = value.sizes[own]
+        if present:
+            sizes[axis] = align_axis((left, right), tensors, present, axis, rank, batch)
     return sizes
 
 

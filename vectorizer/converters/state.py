@@ -16,8 +16,9 @@ REFUSED = {
     **dict.fromkeys(
         """AssignVariableOp AssignAddVariableOp AssignSubVariableOp ResourceScatterUpdate
         ResourceScatterAdd ResourceScatterSub ResourceScatterMul ResourceScatterDiv
-        ResourceScatterMin ResourceScatterMax ResourceScatterNdUpdate ResourceScatterNdAdd ResourceScatterNdSub ResourceStridedSliceAssign
-        LookupTableInsertV2 LookupTableRemoveV2 StackPushV2""".split(),
+        ResourceScatterMin ResourceScatterMax ResourceScatterNdUpdate ResourceScatterNdAdd
+        ResourceScatterNdSub ResourceStridedSliceAssign LookupTableInsertV2 LookupTableRemoveV2
+        StackPushV2""".split(),
         "writes state for each example; keep the function free of side effects, update state outside of it",
     ),
     **dict.fromkeys(
