@@ -211,9 +211,7 @@ def test_what_is_installed_has_all_packages_and_no_source_tree(image: Image) -> 
 
 def test_the_command_is_there(image: Image) -> None:
     command, environment = inside_image(image, ["batchd", "--help"], port=0)
-    done = subprocess.run(
-        command, env=environment, cwd=image.root, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, env=environment, cwd=image.root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "serve" in done.stdout
 

@@ -186,9 +186,7 @@ def test_importing_this_does_not_import_tensorflow(module: str) -> None:
         f"import sys, importlib; importlib.import_module({module!r}); "
         "print(*sorted({'tensorflow', 'keras', 'vectorizer'} & {name.split('.')[0] for name in sys.modules}))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == ""
 

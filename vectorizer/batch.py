@@ -1,4 +1,4 @@
-"""The batch that is being computed: how many rows, which of them still count, and which have failed so far."""
+"""The batch being computed: how many rows, which of them still count, and which have failed so far."""
 
 from __future__ import annotations
 
@@ -12,14 +12,20 @@ from vectorizer.values import NotConvertible, Size, Value, as_rows, number
 class Batch:
     """`size` is an int where static, else a scalar tensor.
 
-    `active` (bool [B], or None for all) marks rows whose values matter here: in a loop those that still run, in a
-    branch those that took it. `check` records errors of active rows in `ok`; nothing raises.
-    `bounded_by` is (id of the counter's tensor, id of the Size) in a loop `while counter < size`.
-    `longest` bounds sizes born inside the program where all shapes must be static: a row that needs more fails.
+    `active` (bool [B], or None for all) marks rows whose values matter here: in a loop those that still run,
+    in a branch those that took it. `check` records errors of active rows in `ok`; nothing raises.
+    `bounded_by` is (id of the counter's tensor, id of the Size) in a loop `while counter < size`. `longest`
+    bounds sizes born inside the program where all shapes must be static: a row that needs more fails.
     """
 
     def __init__(
-        self, size: Any, *, active: Any = None, ok: Any = None, longest: int | None = None, bounded_by: Any = None
+        self,
+        size: Any,
+        *,
+        active: Any = None,
+        ok: Any = None,
+        longest: int | None = None,
+        bounded_by: Any = None,
     ) -> None:
         self.size = size
         self.active = active

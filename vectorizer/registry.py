@@ -1,7 +1,8 @@
 """Which op type is converted by which rule, and `convert`, the one way to apply a rule.
 
-A converter is a function `(op, inputs, batch) -> outputs` over `Value`s. It is called only if an operand is batched
-(otherwise the op runs unchanged), unless the op can raise: then always, so that the check is made in `batch.ok`.
+A converter is a function `(op, inputs, batch) -> outputs` over `Value`s. It is called only if an operand is
+batched (otherwise the op runs unchanged), unless the op can raise: then always, so that the check is made in
+`batch.ok`.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _CONVERTER_MODULES = (
 
 @dataclass(frozen=True)
 class SupportedOp:
-    """One op type that is vectorized natively. `checks` says what is checked into `ok`, "" if it can't raise."""
+    """One op type that is vectorized natively. `checks`: what is checked into `ok`, "" if it can't raise."""
 
     name: str
     family: str
@@ -60,18 +61,17 @@ def converts(
 ) -> Callable[[ConverterFunction], ConverterFunction]:
     """Register the decorated function as the converter of `op_types`; a type is registered once only.
 
-    `checks`: what an op of these types can raise for, in words, if it can. `compilable`: whether XLA has kernels
-    for it. `always`: called even if no operand is batched.
+    `checks`: what an op of these types can raise for, in words, if it can. `compilable`: whether XLA has
+    kernels for it. `always`: called even if no operand is batched.
     """
 
     def register(function: ConverterFunction) -> ConverterFunction:
         family = function.__name__.removeprefix("convert_")
         for op_type in (name for names in op_types for name in names.split()):
             if op_type in _REGISTRY:
-                other = inspect.getmodule(_REGISTRY[op_type].function)
-                raise ValueError(
-                    f"op type {op_type!r} is converted twice: by {family} and by {_REGISTRY[op_type].family} in {other}"
-                )
+                known = _REGISTRY[op_type]
+                where = inspect.getmodule(known.function)
+                raise ValueError(f"{op_type!r} is converted twice: by {family}, and by {known.family} in {where}")
             _REGISTRY[op_type] = SupportedOp(op_type, family, function, checks, compilable, always or bool(checks))
         return function
 

@@ -7,8 +7,8 @@
   Content beyond a row's length is unspecified; whoever reads across such an axis masks it.
 * *list*: a TensorList, as one dense buffer `[n, B, ...]` (see `lists.py`).
 
-Vectors such as `tf.shape(x)` are tracked element by element (`parts`), so that `tf.shape(x)[0]` is a per-example
-number that knows which Size it came from and `tf.zeros([tf.shape(x)[0], 3])` is as ragged as x.
+Vectors such as `tf.shape(x)` are tracked element by element (`parts`), so that `tf.shape(x)[0]` is a per-
+example number that knows which Size it came from and `tf.zeros([tf.shape(x)[0], 3])` is as ragged as x.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ import tensorflow as tf
 
 
 class NotConvertible(Exception):
-    """Raised by a converter for a combination of operands that it has no rule for; the op is looped over rows."""
+    """Raised by a converter for a combination of operands that it has no rule for; the op is looped over
+    rows.
+    """
 
 
 @dataclass(frozen=True, eq=False)
 class Size:
-    """One variable dimension across the batch: `lengths` int32 [B], and the size (>= 1) all rows are padded to.
+    """One variable dimension across the batch: `lengths` int32 [B], and the size (>= 1) all rows are padded
+    to.
 
     Tensors whose axes share one Size object are known to agree in that axis, row by row, padding included.
     """
@@ -40,10 +43,10 @@ class Size:
 class Value:
     """A shared or batched tensor. `tensor` has a leading batch axis exactly if `batched`.
 
-    `sizes` maps per-example axes to Sizes. `size` is set on a per-example number that equals a Size's lengths;
-    `upper` is a bound on a per-example integer (int or scalar tensor), where one is known. `frozen_from` is the Value
-    that this one equals in every row that isn't active (a loop needs no mask for it). `vectors` has the rows of a
-    matrix that was stacked from vectors tracked element by element.
+    `sizes` maps per-example axes to Sizes. `size` is set on a per-example number that equals a Size's
+    lengths; `upper` is a bound on a per-example integer (int or scalar tensor), where one is known.
+    `frozen_from` is the Value that this one equals in every row that isn't active (a loop needs no mask for
+    it). `vectors` has the rows of a matrix that was stacked from vectors tracked element by element.
     """
 
     dense: Any
@@ -140,7 +143,7 @@ def number(lengths: Any, size: Size | None = None, upper: Any = None) -> Value:
 
 
 def vector(parts: Sequence[Value], dtype: Any = None) -> Value:
-    """A vector given by its scalars: shared if all are, else tracked element by element. `dtype` is for none."""
+    """A vector given by its scalars: shared if all are, else tracked one by one. `dtype` is for none."""
     if not parts:
         return shared(tf.zeros([0], dtype))
     if any(part.batched for part in parts):
@@ -173,14 +176,18 @@ def dimension(tensor: Any, axis: int) -> Any:
 
 
 def at_axis(row: Any, rank: int, axis: int = 0) -> Any:
-    """Reshape `[B]` (or `[B, P]` put at per-example `axis`) to broadcast against `[B, ...]` of per-example `rank`."""
+    """Reshape `[B]` (or `[B, P]` put at per-example `axis`) to broadcast against `[B, ...]` of per-example
+    `rank`.
+    """
     trailing = rank - axis - (row.shape.rank - 1)
     index = (slice(None), *([None] * axis), *([slice(None)] * (row.shape.rank - 1)), *([None] * trailing))
     return row[index]
 
 
 def size_mask(size: Size, rank: int, axis: int) -> Any:
-    """Bool mask, true within each row's length along `axis`, broadcastable to `[B, ...]` of per-example `rank`."""
+    """Bool mask, true within each row's length along `axis`, broadcastable to `[B, ...]` of per-example
+    `rank`.
+    """
     mask = tf.range(size.padded)[None, :] < size.lengths[:, None]
     return at_axis(mask, rank, axis)
 
@@ -196,7 +203,9 @@ def fill_padding(value: Value, axes: Sequence[int], fill: Any) -> Any:
 
 
 def pad_axis(tensor: Any, axis: int, padded: Any) -> Any:
-    """Bring an axis of a dense tensor (batch axis included in the count) to size `padded`: cut or repeat the end."""
+    """Bring an axis of a dense tensor (batch axis included in the count) to size `padded`: cut or repeat the
+    end.
+    """
     current = dimension(tensor, axis)
     if isinstance(current, int) and isinstance(padded, int) and current == padded:
         return tensor

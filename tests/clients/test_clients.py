@@ -92,9 +92,7 @@ def test_unknown_output_is_named(call: Any, url: str) -> None:
 
 def test_options_and_inputs_of_the_same_name(call: Any, url: str, application: StubApplication) -> None:
     call(url, "predict", "echo", {"signature": 3}, b=1, signature="jacobian", timeout_ms=20)
-    assert application.requests == [
-        {"inputs": {"signature": 3, "b": 1}, "signature": "jacobian", "timeout_ms": 20}
-    ]
+    assert application.requests == [{"inputs": {"signature": 3, "b": 1}, "signature": "jacobian", "timeout_ms": 20}]
 
 
 def test_an_input_given_twice_is_refused(call: Any, url: str) -> None:
@@ -135,9 +133,7 @@ def test_refusals_are_retried_when_asked_for(call: Any, url: str, application: S
     assert len(application.requests) == 3
 
 
-def test_what_may_have_been_computed_is_not_sent_again(
-    call: Any, url: str, application: StubApplication
-) -> None:
+def test_what_may_have_been_computed_is_not_sent_again(call: Any, url: str, application: StubApplication) -> None:
     for model in ("cut", "late", "rejects"):
         with pytest.raises(clients.ClientError):
             call(url, "predict", model, client={"retries": 5}, x=1)

@@ -46,9 +46,7 @@ def test_both_phases_on_every_engine_there_and_back(tmp_path: Path) -> None:
     assert json.dumps(as_document(comparison))
 
 
-@pytest.mark.parametrize(
-    ("engine", "faults"), [("wrong", "6 of 60 replies wrong"), ("lossy", "6 of 60 replies lost")]
-)
+@pytest.mark.parametrize(("engine", "faults"), [("wrong", "6 of 60 replies wrong"), ("lossy", "6 of 60 replies lost")])
 def test_wrong_and_lost_replies_make_it_invalid(engine: str, faults: str) -> None:
     comparison = compare(replace(SETTINGS, engines=[engine], rounds=1, steady=False), DOUBLES)
     assert not comparison.is_valid
@@ -56,9 +54,7 @@ def test_wrong_and_lost_replies_make_it_invalid(engine: str, faults: str) -> Non
 
 
 def test_a_server_that_does_not_start_shows_its_log() -> None:
-    with pytest.raises(
-        ServerFailed, match=r"(?s)ended with 1 before it was ready.*cannot vectorize 'double'"
-    ):
+    with pytest.raises(ServerFailed, match=r"(?s)ended with 1 before it was ready.*cannot vectorize 'double'"):
         compare(replace(SETTINGS, engines=["dying"]), DOUBLES)
 
 

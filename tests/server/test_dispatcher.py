@@ -244,9 +244,7 @@ async def test_lengths_choose_the_bucket_and_beyond_them_the_plain_program():
 
     async def ask(text: bytes, n: int) -> PredictReply:
         example = (np.array(text, object), np.zeros(n, np.float32))
-        return await served.dispatcher.predict(
-            PredictRequest("double", "predict", example, time.monotonic() + 5)
-        )
+        return await served.dispatcher.predict(PredictRequest("double", "predict", example, time.monotonic() + 5))
 
     assert (await ask(b"short", 9)).provenance.bucket == Bucket(1, (8, 16))
     await asyncio.gather(ask(b"short", 1), ask("schöneres Wetter".encode(), 3), ask(b"", 0))

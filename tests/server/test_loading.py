@@ -28,9 +28,7 @@ def test_a_files_models_come_in_order(tmp_path):
     assert [spec.name for spec in specs] == ["one", "two"]
     assert choose_model(specs, None, "models.py").name == "one"
     assert choose_model(specs, "two", "models.py").name == "two"
-    with pytest.raises(
-        ModelLoadError, match=r"models.py registers no model named 'three'; it has 'one', 'two'"
-    ):
+    with pytest.raises(ModelLoadError, match=r"models.py registers no model named 'three'; it has 'one', 'two'"):
         choose_model(specs, "three", "models.py")
 
 

@@ -30,9 +30,7 @@ def test_the_exposition_parses_and_carries_its_units():
     lane.requests(200).inc()
     lane.request_duration.observe(0.004)
     metrics.count_unplaced(404)
-    families = {
-        family.name: family for family in text_string_to_metric_families(metrics.exposition().decode())
-    }
+    families = {family.name: family for family in text_string_to_metric_families(metrics.exposition().decode())}
     assert "process_resident_memory_bytes" in families
     own = {name: family for name, family in families.items() if name.startswith("batchd_")}
     assert {

@@ -20,9 +20,7 @@ from tests.support.fake_engine import FakeEngine, FakeEngines, describe
 
 def supervising(progress=None, **prepared) -> SimpleNamespace:
     metrics = Metrics(CollectorRegistry())
-    dispatcher = Dispatcher(
-        queue_limit_examples=10, queue_limit_bytes=10**6, batch_timeout_s=1.0, metrics=metrics
-    )
+    dispatcher = Dispatcher(queue_limit_examples=10, queue_limit_bytes=10**6, batch_timeout_s=1.0, metrics=metrics)
     engines = FakeEngines(**prepared)
     locations = [name for name in prepared if not name.startswith("sibling")]
     supervisor = Supervisor(

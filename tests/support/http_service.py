@@ -55,9 +55,7 @@ async def running(
     """Serves the prepared engines; with `wait`, once they are ready."""
     registry = CollectorRegistry()
     metrics = Metrics(registry)
-    dispatcher = Dispatcher(
-        queue_limit_examples=100, queue_limit_bytes=10**8, batch_timeout_s=10.0, metrics=metrics
-    )
+    dispatcher = Dispatcher(queue_limit_examples=100, queue_limit_bytes=10**8, batch_timeout_s=10.0, metrics=metrics)
     engines = FakeEngines(**prepared)
     supervisor = Supervisor(
         list(prepared),
@@ -77,9 +75,7 @@ async def running(
     )
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listener = _Listener(
-            uvicorn.Config(
-                application, http="httptools", ws="none", lifespan="off", log_config=None, access_log=False
-            )
+            uvicorn.Config(application, http="httptools", ws="none", lifespan="off", log_config=None, access_log=False)
         )
         answering = asyncio.create_task(listener.serve(sockets=[listening]))
         loading = asyncio.create_task(supervisor.start())

@@ -1,7 +1,8 @@
 """The one oracle of the vectorizer's tests: run the function on each example, stack, compare with the batch.
 
-Every check runs the flexible program and, unless told otherwise, the one with all shapes fixed, plain and under XLA, on
-padded inputs whose padding is junk, with spare rows. A row on which the function raises must come back not `ok`.
+Every check runs the flexible program and, unless told otherwise, the one with all shapes fixed, plain and
+under XLA, on padded inputs whose padding is junk, with spare rows. A row on which the function raises must
+come back not `ok`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def check(
     rtol: float = 1e-5,
     atol: float = 1e-5,
 ) -> Vectorized:
-    """Compare `fn` over the batch of `examples` with `fn` on each. Returns the Vectorized for more questions."""
+    """Compare `fn` over the batch of `examples` with `fn` on each. Returns the Vectorized."""
     v = fn if isinstance(fn, Vectorized) else vectorize(fn, specs)
     if fallbacks is not None:
         assert len(v.report.fallbacks) == fallbacks, str(v.report)
@@ -60,8 +61,7 @@ def _rooms(v: Vectorized, examples: Sequence[Sequence[Any]], slack: int) -> list
     for bound in v.bounds:
         if bound.axis is None:
             sizes = [
-                max((len(s) for s in np.ravel(np.array(e[bound.input], dtype=object))), default=0)
-                for e in examples
+                max((len(s) for s in np.ravel(np.array(e[bound.input], dtype=object))), default=0) for e in examples
             ]
         else:
             sizes = [np.shape(example[bound.input])[bound.axis] for example in examples]
@@ -115,14 +115,10 @@ def _compare(v, program, examples, expected, rows, rooms, rtol, atol) -> None:
             cut = [slice(None)] * value.ndim
             for (own, axis), sizes in zip(v.output_dims, out_lengths, strict=True):
                 if own == k:
-                    assert sizes.numpy()[row] == value.shape[axis], (
-                        f"row {row}, output {k}: length along axis {axis}"
-                    )
+                    assert sizes.numpy()[row] == value.shape[axis], f"row {row}, output {k}: length along axis {axis}"
                     cut[axis] = slice(0, value.shape[axis])
             got = got[tuple(cut)] if value.ndim else got
-            assert np.shape(got) == value.shape, (
-                f"row {row}, output {k}: shape {np.shape(got)}, expected {value.shape}"
-            )
+            assert np.shape(got) == value.shape, f"row {row}, output {k}: shape {np.shape(got)}, expected {value.shape}"
             if value.dtype == object or value.dtype.kind in "biuSO":
                 np.testing.assert_array_equal(got, value, err_msg=f"row {row}, output {k}")
             else:

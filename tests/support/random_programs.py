@@ -56,7 +56,9 @@ class _Scope:
 
     def inner(self, **more: list) -> _Scope:
         """A copy for a loop's body or a branch, with further values."""
-        pools = {name: list(getattr(self, name)) + more.get(name, []) for name in ("rows", "vectors", "numbers", "counts")}
+        pools = {
+            name: list(getattr(self, name)) + more.get(name, []) for name in ("rows", "vectors", "numbers", "counts")
+        }
         return _Scope(self.rng, **pools)
 
     def pick(self, pool: list) -> Any:
@@ -77,7 +79,13 @@ class _Scope:
             getattr(self, f"_add_{self.rng.choice(kinds)}")(depth)
 
     def _add_row(self, depth: int) -> None:
-        x, y, v, s, k = self.pick(self.rows), self.pick(self.rows), self.pick(self.vectors), self.pick(self.numbers), self.pick(self.counts)
+        x, y, v, s, k = (
+            self.pick(self.rows),
+            self.pick(self.rows),
+            self.pick(self.vectors),
+            self.pick(self.numbers),
+            self.pick(self.counts),
+        )
         self.rows.append(
             self._one_of(
                 lambda: tf.tanh(x),
@@ -101,7 +109,13 @@ class _Scope:
         )
 
     def _add_vector(self, depth: int) -> None:
-        x, v, w, s, k = self.pick(self.rows), self.pick(self.vectors), self.pick(self.vectors), self.pick(self.numbers), self.pick(self.counts)
+        x, v, w, s, k = (
+            self.pick(self.rows),
+            self.pick(self.vectors),
+            self.pick(self.vectors),
+            self.pick(self.numbers),
+            self.pick(self.counts),
+        )
         self.vectors.append(
             self._one_of(
                 lambda: tf.sin(v) + w,
@@ -149,7 +163,11 @@ class _Scope:
 
     def _add_loop(self, depth: int) -> None:
         """`for t in range(n)` over a vector and a number, reading rows by position."""
-        n = self._one_of(lambda: tf.shape(self.pick(self.rows))[0], lambda: tf.clip_by_value(self.pick(self.counts), -1, 5), lambda: 3)
+        n = self._one_of(
+            lambda: tf.shape(self.pick(self.rows))[0],
+            lambda: tf.clip_by_value(self.pick(self.counts), -1, 5),
+            lambda: 3,
+        )
         x, steps, state = self.pick(self.rows), int(self.rng.integers(1, 4)), self.rng.bit_generator.state
 
         def body(t: Any, v: Any, s: Any) -> Any:

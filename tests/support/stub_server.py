@@ -65,9 +65,7 @@ class StubApplication:
         content = document if isinstance(document, bytes) else orjson.dumps(document)
         if document == b"cut":
             # A body shorter than promised makes uvicorn drop the connection.
-            await send(
-                {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"99")]}
-            )
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"99")]})
             await send({"type": "http.response.body", "body": b"{"})
             return
         pairs = [(name.encode(), value.encode()) for name, value in headers.items()]

@@ -1,6 +1,8 @@
-"""Inference graphs of Keras layers: each is applied to one example, and must be vectorized without a fallback.
+"""Inference graphs of Keras layers: each is applied to one example, and must be vectorized without a
+fallback.
 
-Weights are random, biases and moving statistics too: zeros would hide an operand that is mixed up or left out.
+Weights are random, biases and moving statistics too: zeros would hide an operand that is mixed up or left
+out.
 """
 
 import numpy as np
@@ -38,14 +40,17 @@ def applied(layer, spec):
     return one
 
 
-ACTIVATIONS = """relu relu6 gelu silu softmax log_softmax elu selu celu leaky_relu tanh sigmoid softplus softsign
-    hard_sigmoid hard_silu exponential linear mish log_sigmoid glu hard_tanh tanh_shrink squareplus soft_shrink
-    sparse_plus""".split()
+ACTIVATIONS = """relu relu6 gelu silu softmax log_softmax elu selu celu leaky_relu tanh sigmoid softplus
+    softsign hard_sigmoid hard_silu exponential linear mish log_sigmoid glu hard_tanh tanh_shrink
+    squareplus soft_shrink sparse_plus""".split()
 
 FIXED = {
     "dense": ([5], lambda: layers.Dense(4)),
     "dense_on_matrix": ([3, 5], lambda: layers.Dense(4, activation="relu")),
-    "einsum_dense": ([3, 5], lambda: layers.EinsumDense("abc,cd->abd", output_shape=(None, 4), bias_axes="d")),
+    "einsum_dense": (
+        [3, 5],
+        lambda: layers.EinsumDense("abc,cd->abd", output_shape=(None, 4), bias_axes="d"),
+    ),
     "conv1d": ([9, 3], lambda: layers.Conv1D(4, 3)),
     "conv1d_same_stride": ([9, 3], lambda: layers.Conv1D(4, 3, strides=2, padding="same")),
     "conv1d_dilated": ([9, 3], lambda: layers.Conv1D(4, 3, dilation_rate=2, padding="same")),
@@ -109,9 +114,9 @@ FIXED = {
 }
 
 # What a newcomer would try first; the rest is in the long tier.
-QUICK = """dense conv1d_causal conv1d_dilated conv2d_same_stride depthwise_conv2d separable_conv2d max_pooling2d_same
-    average_pooling2d_same global_average_pooling2d batch_normalization_images layer_normalization flatten reshape
-    zero_padding2d up_sampling2d lstm gru bidirectional""".split()
+QUICK = """dense conv1d_causal conv1d_dilated conv2d_same_stride depthwise_conv2d separable_conv2d
+    max_pooling2d_same average_pooling2d_same global_average_pooling2d batch_normalization_images
+    layer_normalization flatten reshape zero_padding2d up_sampling2d lstm gru bidirectional""".split()
 
 
 def tiered(cases):
@@ -165,12 +170,13 @@ SEQUENCES = {
     "lstm_backwards": lambda: layers.LSTM(5, go_backwards=True, return_sequences=True),
     "time_distributed": lambda: layers.TimeDistributed(layers.Dense(3)),
 }
-QUICK_SEQUENCES = """conv1d_causal conv1d_same global_average_pooling1d lstm gru_sequences bidirectional_lstm
-    bidirectional_gru_sequences""".split()
+QUICK_SEQUENCES = """conv1d_causal conv1d_same global_average_pooling1d lstm gru_sequences
+    bidirectional_lstm bidirectional_gru_sequences""".split()
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in QUICK_SEQUENCES else pytest.mark.full) for name in SEQUENCES]
+    "name",
+    [pytest.param(name, marks=[] if name in QUICK_SEQUENCES else pytest.mark.full) for name in SEQUENCES],
 )
 def test_variable_time(name):
     spec = tf.TensorSpec([None, 4], tf.float32)
@@ -289,7 +295,11 @@ def test_merging(length):
 
 def test_transformer_block():
     norms = [layers.LayerNormalization(), layers.LayerNormalization()]
-    mixing, wide, narrow = layers.MultiHeadAttention(2, 4), layers.Dense(16, activation="gelu"), layers.Dense(8)
+    mixing, wide, narrow = (
+        layers.MultiHeadAttention(2, 4),
+        layers.Dense(16, activation="gelu"),
+        layers.Dense(8),
+    )
 
     def block(x):
         batch = x[None]
@@ -300,4 +310,10 @@ def test_transformer_block():
     block(np.zeros([3, 8], "f"))
     for layer in (*norms, mixing, wide, narrow):
         randomise(layer)
-    check(block, [tf.TensorSpec([None, 8], tf.float32)], [(normal(n, n, 8),) for n in LENGTHS], rtol=1e-4, atol=1e-4)
+    check(
+        block,
+        [tf.TensorSpec([None, 8], tf.float32)],
+        [(normal(n, n, 8),) for n in LENGTHS],
+        rtol=1e-4,
+        atol=1e-4,
+    )

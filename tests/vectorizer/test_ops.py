@@ -1,7 +1,8 @@
 """Every registered op against the oracle: one line per op, or per group of ops that share a function.
 
-From each line grow cases: fixed and variable dimensions, dtypes, each operand in turn shared by all rows; each case is
-run on batches of 0, 1, 2 and 5 rows. The quick tier takes a seeded sample in which every line occurs.
+From each line grow cases: fixed and variable dimensions, dtypes, each operand in turn shared by all rows;
+each case is run on batches of 0, 1, 2 and 5 rows. The quick tier takes a seeded sample in which every op
+occurs.
 """
 
 import random
@@ -23,7 +24,9 @@ WORDS = ["", "a", "Hello World", "  x ", "ab12", "äöü", "日本"]
 
 @dataclass(frozen=True)
 class Line:
-    """`fn` over operands of `specs` covers `ops`. `draw(generator, spec, shape)` overrides what the operands hold."""
+    """`fn` over operands of `specs` covers `ops`. `draw(generator, spec, shape)` overrides what the operands
+    hold.
+    """
 
     ops: str
     fn: Callable
@@ -54,7 +57,7 @@ def s(*shape):
     return tf.TensorSpec(shape, tf.string)
 
 
-# -- what operands hold ------------------------------------------------------------------------------------------------
+# -- what operands hold --------------------------------------------------------------------------------------
 
 
 def usual(generator, spec, shape):
@@ -114,7 +117,7 @@ def numerals(generator, spec, shape):
     return generator.choice(np.array(["12", "-7", " 3 ", "+0"], dtype=object), size=shape) if shape else "12"
 
 
-# -- elementwise groups ------------------------------------------------------------------------------------------------
+# -- elementwise groups --------------------------------------------------------------------------------------
 
 
 def raw(name, *operands, **attrs):
@@ -130,18 +133,19 @@ def each(names, **attrs):
     return apply
 
 
-REAL = """Abs Asinh Atan Ceil Cos Cosh Digamma Elu Erf Erfc Exp Expm1 Floor IsFinite IsInf IsNan LeakyRelu Lgamma Neg
-    OnesLike Relu Relu6 Rint Round Selu Sigmoid Sign Sin Sinh Snapshot Softplus Softsign Square StopGradient Tan Tanh
-    ZerosLike Inv Reciprocal PreventGradient BesselI0e BesselI1e"""
-SPECIAL = "Abs Ceil Floor IsFinite IsInf IsNan Neg Relu Sigmoid Sign Square Tanh Exp ZerosLike OnesLike Softsign Atan"
+REAL = """Abs Asinh Atan Ceil Cos Cosh Digamma Elu Erf Erfc Exp Expm1 Floor IsFinite IsInf IsNan LeakyRelu
+    Lgamma Neg OnesLike Relu Relu6 Rint Round Selu Sigmoid Sign Sin Sinh Snapshot Softplus Softsign Square
+    StopGradient Tan Tanh ZerosLike Inv Reciprocal PreventGradient BesselI0e BesselI1e"""
+SPECIAL = """Abs Ceil Floor IsFinite IsInf IsNan Neg Relu Sigmoid Sign Square Tanh Exp ZerosLike OnesLike
+    Softsign Atan"""
 POSITIVE = "Log Log1p Sqrt Rsqrt"
 HOST_ONLY = "BesselI0 BesselI1 Dawsn Expint FresnelCos FresnelSin Spence"
 HOST_BESSEL = "BesselJ0 BesselJ1 BesselK0 BesselK0e BesselK1 BesselK1e BesselY0 BesselY1"
 BINARY_REAL = """Add AddV2 Atan2 Div DivNoNan Equal Greater GreaterEqual Less LessEqual Maximum Minimum
     MulNoNan Mul NotEqual RealDiv SquaredDifference Sub FloorDiv FloorMod"""
 BINARY_SPECIAL = "AddV2 Equal Greater Less NotEqual Mul Sub DivNoNan RealDiv Xlogy Xdivy Xlog1py"
-GRADIENTS = """EluGrad LeakyReluGrad ReciprocalGrad Relu6Grad ReluGrad SeluGrad SigmoidGrad SoftplusGrad SoftsignGrad
-    TanhGrad ApproximateEqual"""
+GRADIENTS = """EluGrad LeakyReluGrad ReciprocalGrad Relu6Grad ReluGrad SeluGrad SigmoidGrad SoftplusGrad
+    SoftsignGrad TanhGrad ApproximateEqual"""
 ROOT_GRADIENTS = "RsqrtGrad SqrtGrad"
 INTEGER = "AddV2 Sub Mul Maximum Minimum Equal Less"
 DIVISIONS = "FloorDiv FloorMod TruncateDiv Div"
@@ -166,7 +170,7 @@ SHAPES = [[], [3], [2, 3], [None], [None, 3]]
 
 def elementwise():
     for shape in SHAPES:
-        for dtype in (tf.float32, tf.float64):
+        for dtype in (tf.float32, tf.float64) if shape in ([3], [None, 3]) else (tf.float32,):
             x = (f(*shape, dtype=dtype),)
             yield Line(REAL, each(REAL), x, rtol=1e-4)
             yield Line(SPECIAL, each(SPECIAL), x, with_specials)
@@ -184,11 +188,18 @@ def elementwise():
         yield Line("Invert PopulationCount", each("Invert PopulationCount"), (i(*shape),), extreme_integers)
         yield Line("Abs Neg Sign Square", each("Abs Neg Sign Square"), (i(*shape),), signed_integers)
         yield Line(
-            "ClipByValue", lambda x: tf.raw_ops.ClipByValue(t=x, clip_value_min=-1.0, clip_value_max=0.5), (f(*shape),)
+            "ClipByValue",
+            lambda x: tf.raw_ops.ClipByValue(t=x, clip_value_min=-1.0, clip_value_max=0.5),
+            (f(*shape),),
         )
         yield Line("ClipByValue", lambda x, low: tf.clip_by_value(x, low, low + 1), (f(*shape), f()))
+    yield Line("Select", lambda k, x, y: raw("Select", k, x, y), (b(), f(2, 3), f(2, 3)))
+    yield Line("Select", lambda k, x, y: raw("Select", k, x, y), (b(2), f(2, 3), f(2, 3)))
+    yield Line("Select", lambda k, x, y: raw("Select", k, x, y), (b(None), f(None, 3), f(None, 3)))
+    yield Line("SelectV2", lambda k, x, y: tf.where(k, x, y), (b(3), f(2, 1), f()))
+    yield Line("SelectV2", lambda k, x: tf.where(k, x, np.nan), (b(None), f()))
     for left, right in BROADCASTS:
-        for dtype in (tf.float32, tf.float64):
+        for dtype in (tf.float32, tf.float64) if left in ([2, 3], [None]) else (tf.float32,):
             xy = (f(*left, dtype=dtype), f(*right, dtype=dtype))
             yield Line(BINARY_REAL, each(BINARY_REAL), xy, rtol=1e-4)
             yield Line(BINARY_SPECIAL, each(BINARY_SPECIAL), xy, with_specials, jit=False)
@@ -206,7 +217,7 @@ def elementwise():
             yield Line("InvGrad", each("InvGrad"), (f(*left), f(*right)), positive, jit=False)
             yield Line("Select", lambda x, y: raw("Select", x > 0, x, y), (f(*left), f(*right)))
             yield Line("AddN", lambda x, y: tf.add_n([x, y, x]), (f(*left), f(*right)))
-        for dtype in (tf.int32, tf.int64, tf.int8):
+        for dtype in (tf.int32, tf.int64, tf.int8) if left in ([2, 3], [None]) else (tf.int32,):
             xy = (i(*left, dtype=dtype), i(*right, dtype=dtype))
             yield Line(INTEGER, each(INTEGER), xy, extreme_integers)
             yield Line(BITS, each(BITS), xy, extreme_integers)
@@ -223,7 +234,7 @@ def complex_numbers(x):
     return tf.math.real(conjugate), tf.math.imag(conjugate), tf.abs(conjugate), tf.math.angle(conjugate)
 
 
-# -- everything else ---------------------------------------------------------------------------------------------------
+# -- everything else -----------------------------------------------------------------------------------------
 
 IMAGE, SEQUENCE = f(2, 6, 5, 3), f(1, None, 3)
 KERNEL = tf.constant(np.random.default_rng(5).normal(size=[3, 2, 3, 4]).astype("f"))
@@ -247,7 +258,10 @@ def reductions():
             for keep_dims in (False, True):
                 yield Line(REDUCTIONS, reduced(REDUCTIONS, axes, keep_dims), (f(*shape),), rtol=1e-4)
                 yield Line(
-                    "Sum Max Min Prod", reduced("Sum Max Min Prod", axes, keep_dims), (i(*shape),), extreme_integers
+                    "Sum Max Min Prod",
+                    reduced("Sum Max Min Prod", axes, keep_dims),
+                    (i(*shape),),
+                    extreme_integers,
                 )
                 yield Line("All Any", reduced("All Any", axes, keep_dims), (b(*shape),))
                 yield Line(
@@ -317,9 +331,18 @@ def products():
         for dtype in (tf.float32, tf.float64, tf.int32):
             specs = (f(*left, dtype=dtype), f(*right, dtype=dtype))
             yield Line(
-                "MatMul", lambda x, y, a=a, b=b_: tf.raw_ops.MatMul(a=x, b=y, transpose_a=a, transpose_b=b), specs
+                "MatMul",
+                lambda x, y, a=a, b=b_: tf.raw_ops.MatMul(a=x, b=y, transpose_a=a, transpose_b=b),
+                specs,
             )
-        for lead_left, lead_right in (([2], [2]), ([2], []), ([], [2]), ([2, 1], [3]), ([1], [2]), ([2, 3], [1, 1])):
+        for lead_left, lead_right in (
+            ([2], [2]),
+            ([2], []),
+            ([], [2]),
+            ([2, 1], [3]),
+            ([1], [2]),
+            ([2, 3], [1, 1]),
+        ):
             yield Line(
                 "BatchMatMulV2 BatchMatMulV3",
                 lambda x, y, a=a, b=b_: (
@@ -349,9 +372,11 @@ def products():
         "ij,j->i": ((2, 3), (3,)),
         "...ij,...jk->...ik": ((2, 2, 3), (2, 3, 4)),
         "...i,ij->...j": ((2, 4, 3), (3, 2)),
+        "...i,...i->...": ((1, 4, 3), (2, 1, 3)),
         "ij,jk": ((2, 3), (3, 4)),
         "bqhd,bkhd->bhqk": ((1, 3, 2, 4), (1, 5, 2, 4)),
     }
+    yield Line("Einsum", lambda x: tf.einsum("...i->...", x), (f(1, 3),))
     for equation, (left, right) in equations.items():
         yield Line(
             "Einsum",
@@ -398,10 +423,15 @@ def images():
                 name="windows_over_time",
             )
         yield Line(
-            "Conv2D", lambda x, p=padding: tf.nn.conv2d(x, KERNEL, 1, p, dilations=2), (f(1, 6, 6, 3),), rtol=1e-4
+            "Conv2D",
+            lambda x, p=padding: tf.nn.conv2d(x, KERNEL, 1, p, dilations=2),
+            (f(1, 6, 6, 3),),
+            rtol=1e-4,
         )
         yield Line(
-            "Conv3D", lambda x, p=padding: tf.nn.conv3d(x, tf.ones([2, 2, 2, 2, 3]), [1] * 5, p), (f(1, 4, 3, 4, 2),)
+            "Conv3D",
+            lambda x, p=padding: tf.nn.conv3d(x, tf.ones([2, 2, 2, 2, 3]), [1] * 5, p),
+            (f(1, 4, 3, 4, 2),),
         )
         yield Line(
             "Conv2DBackpropInput",
@@ -425,7 +455,9 @@ def images():
         rtol=1e-4,
     )
     yield Line(
-        "SpaceToDepth DepthToSpace", lambda x: tf.nn.depth_to_space(tf.nn.space_to_depth(x, 2), 2), (f(2, 4, 6, 3),)
+        "SpaceToDepth DepthToSpace",
+        lambda x: tf.nn.depth_to_space(tf.nn.space_to_depth(x, 2), 2),
+        (f(2, 4, 6, 3),),
     )
     yield Line("LRN", lambda x: tf.nn.lrn(x, 1), (IMAGE,), jit=False)
     yield Line("SpaceToBatchND", lambda x: tf.space_to_batch(x, [2, 3], [[0, 0], [1, 0]]), (IMAGE,))
@@ -468,7 +500,10 @@ def shapes():
         pads = [[k, 2 - k] for k in range(len(shape))]
         yield Line("Pad PadV2", lambda x, p=pads: (tf.pad(x, p), tf.pad(x, p, constant_values=7.0)), x)
         yield Line(
-            "MirrorPad", lambda x: tf.pad(x, [[1, 1]] + [[0, 0]] * (x.shape.rank - 1), "REFLECT"), (f(*shape),), least=2
+            "MirrorPad",
+            lambda x: tf.pad(x, [[1, 1]] + [[0, 0]] * (x.shape.rank - 1), "REFLECT"),
+            (f(*shape),),
+            least=2,
         )
         yield Line(
             "MirrorPad",
@@ -480,7 +515,11 @@ def shapes():
         yield Line("Tile", lambda x, k: tf.tile(x, tf.stack([k] * x.shape.rank)), (*x, i()), fixed=False)
         yield Line(
             "Reshape",
-            lambda x: (tf.reshape(x, [-1]), tf.reshape(x, [1, -1]), tf.reshape(x, tf.reverse(tf.shape(x), [0]))),
+            lambda x: (
+                tf.reshape(x, [-1]),
+                tf.reshape(x, [1, -1]),
+                tf.reshape(x, tf.reverse(tf.shape(x), [0])),
+            ),
             x,
         )
         yield Line("Shape ShapeN", lambda x, y: tf.shape_n([x, y]), x * 2)
@@ -488,17 +527,27 @@ def shapes():
         yield Line("BroadcastTo", lambda x, y: tf.broadcast_to(y, tf.shape(x)), (*x, f()))
         yield Line("BroadcastTo", lambda x: tf.broadcast_to(x, tf.concat([[2], tf.shape(x)], 0)), x)
         yield Line(
-            "BroadcastArgs", lambda x: tf.broadcast_dynamic_shape(tf.shape(x), tf.constant([2, *[1] * x.shape.rank])), x
+            "BroadcastArgs",
+            lambda x: tf.broadcast_dynamic_shape(tf.shape(x), tf.constant([2, *[1] * x.shape.rank])),
+            x,
         )
     yield Line("Transpose", lambda x: (tf.transpose(x), tf.transpose(x, [1, 0, 2])), (f(2, None, 3),))
-    yield Line("ConjugateTranspose", lambda x: tf.transpose(x, [1, 0], conjugate=True), (f(2, 3, dtype=tf.complex64),))
+    yield Line(
+        "ConjugateTranspose",
+        lambda x: tf.transpose(x, [1, 0], conjugate=True),
+        (f(2, 3, dtype=tf.complex64),),
+    )
     yield Line("Range", lambda k: tf.range(k), (i(),), jit=False)
     yield Line("Range", lambda k: tf.range(1, k + 4, 2), (i(),), jit=False)
     yield Line("Range", lambda x: tf.range(0.0, tf.abs(x), 0.7), (f(),), jit=False)
     yield Line("Squeeze", lambda x: tf.squeeze(x), (f(2, 1, 3, 1),))
     yield Line("Reshape", lambda x: tf.reshape(x, [3, -1, 2]), (f(None, 6),))
     yield Line("Reshape", lambda x: tf.reshape(x, [-1, 2, 3]), (f(2, None, 3),))
-    yield Line("MatrixBandPart", lambda x: (tf.linalg.band_part(x, 1, 0), tf.linalg.band_part(x, -1, 1)), (f(2, 3, 4),))
+    yield Line(
+        "MatrixBandPart",
+        lambda x: (tf.linalg.band_part(x, 1, 0), tf.linalg.band_part(x, -1, 1)),
+        (f(2, 3, 4),),
+    )
     yield Line("MatrixBandPart", lambda x, k: tf.linalg.band_part(x, k, 1), (f(3, 4), i()))
     yield Line("MatrixBandPart", lambda x: tf.linalg.band_part(x, 0, -1), (f(None, None),))
     yield Line("MatrixDiag", lambda x: raw("MatrixDiag", x), (f(2, 3),))
@@ -511,12 +560,19 @@ def shapes():
     yield Line("MatrixSetDiagV3", lambda x, y: tf.linalg.set_diag(x, y), (f(2, 3, 3), f(2, 3)))
 
 
+def in_order(keys):
+    """Distinct coordinates from any integers."""
+    return tf.argsort(tf.cast(keys, tf.float32), stable=True)[:, None]
+
+
 def indexing():
     for dtype in (tf.int32, tf.int64):
         for axis in (0, 1, -1):
             for indices in ((), (4,), (2, 2), (None,)):
                 yield Line(
-                    "GatherV2", lambda x, k, a=axis: tf.gather(x, k, axis=a), (f(3, 4, 5), i(*indices, dtype=dtype))
+                    "GatherV2",
+                    lambda x, k, a=axis: tf.gather(x, k, axis=a),
+                    (f(3, 4, 5), i(*indices, dtype=dtype)),
                 )
                 yield Line(
                     "GatherV2",
@@ -553,20 +609,19 @@ def indexing():
             (f(3, 3), i(4, 2, dtype=dtype), f(4)),
         ):
             yield Line(scatters, each(scatters), specs, rtol=1e-4)
-        distinct = lambda k: tf.argsort(tf.cast(k, tf.float32), stable=True)[:, None]  # noqa: E731
         yield Line(
             "TensorScatterUpdate",
-            lambda x, k, y: tf.tensor_scatter_nd_update(x, distinct(k), y),
+            lambda x, k, y: tf.tensor_scatter_nd_update(x, in_order(k), y),
             (f(5, 2), i(4, dtype=dtype), f(4, 2)),
         )
         yield Line(
             "TensorScatterUpdate",
-            lambda x, k, y: tf.tensor_scatter_nd_update(x, distinct(k), y),
+            lambda x, k, y: tf.tensor_scatter_nd_update(x, in_order(k), y),
             (f(5, 2), i(None, dtype=dtype), f(None, 2)),
         )
         yield Line(
             "TensorScatterUpdate",
-            lambda x, k, y: tf.tensor_scatter_nd_update(x, distinct(k), y),
+            lambda x, k, y: tf.tensor_scatter_nd_update(x, in_order(k), y),
             (f(None, 2), i(None, dtype=dtype), f(None, 2)),
         )
     yield Line("ReverseSequence", lambda x, k: tf.reverse_sequence(x, k, seq_axis=1), (f(3, 4, 2), i(3)))
@@ -585,7 +640,10 @@ def ordering():
         yield Line("TopKV2", lambda x: tf.math.top_k(x, 2), (f(2, 4),), draw)
         yield Line("TopKV2", lambda x: tf.math.top_k(x, 2), (f(None),), draw, least=2)
         yield Line(
-            "TopKV2", lambda x: (tf.sort(x), tf.argsort(x, direction="DESCENDING", stable=True)), (f(None),), draw
+            "TopKV2",
+            lambda x: (tf.sort(x), tf.argsort(x, direction="DESCENDING", stable=True)),
+            (f(None),),
+            draw,
         )
         yield Line("TopKV2", lambda x: (tf.sort(x), tf.argsort(x, stable=True), tf.sort(x, axis=0)), (f(2, 4),), draw)
     yield Line("TopKV2", lambda x: tf.math.top_k(x, 2), (i(4),), extreme_integers)
@@ -630,7 +688,10 @@ def strings():
         )
         yield Line("UnicodeTranscode", lambda x: tf.strings.unicode_transcode(x, "UTF-8", "UTF-16-BE"), x)
         yield Line(
-            "StringToNumber", lambda x: (tf.strings.to_number(x), tf.strings.to_number(x, tf.int64)), x, numerals
+            "StringToNumber",
+            lambda x: (tf.strings.to_number(x), tf.strings.to_number(x, tf.int64)),
+            x,
+            numerals,
         )
         yield Line("StringJoin", lambda x, y: tf.strings.join([x, y, "!"], "-"), (*x, s(*shape)))
         yield Line("StringJoin", lambda x, y: x + y, (*x, s()))
@@ -642,7 +703,7 @@ def strings():
         lambda x: tf.strings.unicode_script(tf.strings.unicode_decode(x, "UTF-8")),
         (s(),),
     )
-    yield Line("UnicodeDecode", lambda x: tf.strings.unicode_decode(x, "UTF-8").to_tensor(), (s(2),), fallbacks=None)
+    yield Line("UnicodeDecode", lambda x: tf.strings.unicode_decode(x, "UTF-8").flat_values, (s(2),))
     yield Line("DecodeRaw", lambda x: tf.io.decode_raw(x, tf.uint8), (s(),))
     yield Line("Substr", lambda x: tf.strings.substr(x, 0, 3), (s(),))
     yield Line("Substr", lambda x, k: tf.strings.substr(x, -tf.minimum(k, tf.strings.length(x)), 2), (s(), i()))
@@ -650,13 +711,20 @@ def strings():
 
 
 def lists():
+    def written(x):
+        items = tf.TensorArray(tf.float32, 3, element_shape=[2])
+        return items.write(0, x[0]).write(2, x[1]).stack()
+
+    yield Line("TensorListReserve TensorListSetItem TensorListStack", written, (f(3, 2),))
+
     def stacked(x, k):
         items = tf.TensorArray(tf.float32, 3, element_shape=[2]).unstack(x)
         items = items.write(k, items.read(0) + 1).scatter([2, 1], x[:2])
         return items.stack(), items.gather([1, k]), items.size(), items.read(k)
 
     yield Line(
-        "TensorListReserve TensorListFromTensor TensorListSetItem TensorListGetItem TensorListStack TensorListGather TensorListLength TensorListScatterIntoExistingList",
+        "TensorListFromTensor TensorListSetItem TensorListGetItem TensorListStack TensorListGather "
+        "TensorListLength TensorListScatterIntoExistingList",
         stacked,
         (f(3, 2), i()),
     )
@@ -700,7 +768,18 @@ def checks():
 
 LINES = [
     line
-    for family in (elementwise, reductions, products, images, shapes, indexing, ordering, strings, lists, checks)
+    for family in (
+        elementwise,
+        reductions,
+        products,
+        images,
+        shapes,
+        indexing,
+        ordering,
+        strings,
+        lists,
+        checks,
+    )
     for line in family()
 ]
 
@@ -765,18 +844,18 @@ def all_cases():
 
 
 def sample(cases, count):
-    """Seeded; first one case of each group of ops, then any."""
-    generator = random.Random(0)
-    by_ops = {}
-    for case in generator.sample(cases, len(cases)):
-        by_ops.setdefault(case.line.ops, case)
-    chosen = list(by_ops.values())
-    rest = [case for case in cases if case not in chosen]
-    return chosen + generator.sample(rest, max(count - len(chosen), 0))
+    """Seeded: cases until every op is covered, then any."""
+    shuffled = random.Random(0).sample(cases, len(cases))
+    covered, chosen, rest = set(), [], []
+    for case in shuffled:
+        ops = set(case.line.ops.split())
+        (rest if ops <= covered else chosen).append(case)
+        covered |= ops
+    return chosen + rest[: max(count - len(chosen), 0)]
 
 
 CASES = all_cases()
-SAMPLE = sample(CASES, 160)
+SAMPLE = sample(CASES, 130)
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in SAMPLE])
@@ -787,7 +866,7 @@ def test_sample(case):
 @pytest.mark.full
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES])
 def test_all(case):
-    case.run(jit=True)
+    case.run(jit=case.number % 2 == 0)
 
 
 def test_every_registered_op_has_a_line():

@@ -1,8 +1,9 @@
 """Broadcasting between operands of which some are batched and some dimensions are ragged.
 
-Per-example broadcasting aligns from the right. A batched operand of lower rank therefore gets axes of size 1 *after*
-its batch axis. Along a ragged axis the operands' Sizes must be the same; where two Sizes differ, each row is checked:
-its lengths must agree or one of them be 1, exactly as TensorFlow would demand of that example alone.
+Per-example broadcasting aligns from the right. A batched operand of lower rank therefore gets axes of size 1
+*after* its batch axis. Along a ragged axis the operands' Sizes must be the same; where two Sizes differ, each
+row is checked: its lengths must agree or one of them be 1, exactly as TensorFlow would demand of that example
+alone.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def align(values: Sequence[Value], batch: Batch) -> tuple[list[Any], dict[int, S
             if own in value.sizes:
                 present[position] = value.sizes[own]
         if present:
-            sizes[axis] = _align_axis(values, tensors, present, axis, rank, batch)
+            sizes[axis] = align_axis(values, tensors, present, axis, rank, batch)
     return tensors, sizes
 
 
@@ -40,10 +41,13 @@ def _raise_rank(value: Value, rank: int) -> Any:
     return tensor[(slice(None), *([None] * missing), ...)]
 
 
-def _align_axis(
+def align_axis(
     values: Sequence[Value], tensors: list[Any], present: dict[int, Size], axis: int, rank: int, batch: Batch
 ) -> Size:
-    """Make one axis agree; may rewrite `tensors`."""
+    """The Size of one axis, counted in the result's `rank`, where `present` (by position) are the operands'.
+
+    Rows that don't broadcast fail. May rewrite `tensors`, the operands as `[B, ...]`.
+    """
     candidates = dict(present)
     for position, value in enumerate(values):
         own = axis - (rank - value.rank)

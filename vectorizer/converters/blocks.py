@@ -1,7 +1,7 @@
 """Space to batch and back, by which TensorFlow dilates convolutions.
 
-Without ragged dimensions the kernels do it. Along a ragged one, what TensorFlow pads at the end differs between rows: the
-dimension is laid out with room for the largest, and only the lengths differ.
+Without ragged dimensions the kernels do it. Along a ragged one, what TensorFlow pads at the end differs
+between rows: the dimension is laid out with room for the largest, and only the lengths differ.
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from vectorizer.batch import Batch
-from vectorizer.converters.elementwise import any_per_row
+from vectorizer.converters.elementwise import fail_where
 from vectorizer.program import Op
 from vectorizer.registry import converts
-from vectorizer.values import Value, size_mask
+from vectorizer.values import Value
 
 
 @converts("Assert", checks="the condition is false")
@@ -24,10 +24,7 @@ def convert_assert(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]
 def convert_check_numerics(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Rows with an element that is NaN or infinite fail."""
     (value,) = inputs
-    bad = tf.logical_not(tf.math.is_finite(value.tensor))
-    for axis, size in value.sizes.items():
-        bad = tf.logical_and(bad, size_mask(size, value.rank, axis))
-    batch.check(tf.logical_not(any_per_row(bad, value.batched)))
+    fail_where(tf.logical_not(tf.math.is_finite(value.tensor)), value, batch)
     return [value]
 
 

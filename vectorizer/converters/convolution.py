@@ -1,7 +1,7 @@
 """Convolution, pooling and batch normalisation: the batch joins the images' own leading axis.
 
-Over ragged height or width the padding is made neutral first. With a stride, TensorFlow's SAME margins depend on each
-example's own size: then every row is moved behind its own margin, and the kernel runs as VALID.
+Over ragged height or width the padding is made neutral first. With a stride, TensorFlow's SAME margins depend
+on each example's own size: then every row is moved behind its own margin, and the kernel runs as VALID.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _lay_out(op: Op, images: Value, windows: Sequence[_Window], fill: Any, batch
         size, margin = images.sizes[window.axis], window.stride - (window.reach if padding == b"VALID" else 1)
         counts = (size.lengths + margin) // window.stride
         if padding == b"VALID":
-            batch.check(counts >= 0)
+            batch.check(size.lengths + margin > -window.stride)  # the kernel's division truncates
         room = (size.padded + margin) // window.stride
         room = max(room, 1) if isinstance(room, int) else tf.maximum(room, 1)
         sizes[window.axis] = Size(tf.maximum(counts, 0), room)
@@ -135,7 +135,15 @@ def _room_for_window(tensor: Any, window: _Window, fill: Any) -> Any:
 
 
 def _slide(op: Op, laid: _Laid, *others: Any) -> Any:
-    valid = Op(op.type, op.name, op.inputs, op.outputs, {**op.attrs, "padding": laid.padding}, op.definition, op.source)
+    valid = Op(
+        op.type,
+        op.name,
+        op.inputs,
+        op.outputs,
+        {**op.attrs, "padding": laid.padding},
+        op.definition,
+        op.source,
+    )
     (result,) = replay(valid, [fold(laid.tensor), *others])
     return unfold(result, laid.tensor)
 
@@ -177,11 +185,14 @@ def convert_batch_norm(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Va
     """Inference: given means and variances, an affine map per channel."""
     if op.attrs["is_training"]:
         raise NotConvertible("batch normalisation in training mode takes its statistics within each example")
-    images, scale, offset, mean, variance = inputs
+    images = inputs[0]
     if any(value.batched for value in inputs[1:]):
         raise NotConvertible("batch normalisation whose parameters differ between examples")
     results = replay(op, [fold(images.tensor), *(value.tensor for value in inputs[1:])])
-    return [batched(unfold(results[0], images.tensor), images.sizes), *(Value(item, False) for item in results[1:])]
+    return [
+        batched(unfold(results[0], images.tensor), images.sizes),
+        *(Value(item, False) for item in results[1:]),
+    ]
 
 
 @converts("Conv2DBackpropInput")

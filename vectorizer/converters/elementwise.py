@@ -15,9 +15,9 @@ from vectorizer.values import Value, batched, size_mask, vector
 
 UNARY = """
     Abs Acos Acosh Asin Asinh Atan Atanh BesselI0e BesselI1e Cast Ceil ComplexAbs Angle Conj Cos Cosh Digamma
-    Elu Erf Erfc Erfinv Exp Expm1 Floor Identity Imag Inv Invert IsFinite IsInf IsNan LeakyRelu Lgamma Log Log1p
-    LogicalNot Ndtri Neg OnesLike PopulationCount PreventGradient Real Reciprocal Relu Relu6 Rint Round Rsqrt
-    Selu Sigmoid Sign Sin Sinh Snapshot Softplus Softsign Sqrt Square StopGradient Tan Tanh ZerosLike
+    Elu Erf Erfc Erfinv Exp Expm1 Floor Identity Imag Inv Invert IsFinite IsInf IsNan LeakyRelu Lgamma Log
+    Log1p LogicalNot Ndtri Neg OnesLike PopulationCount PreventGradient Real Reciprocal Relu Relu6 Rint Round
+    Rsqrt Selu Sigmoid Sign Sin Sinh Snapshot Softplus Softsign Sqrt Square StopGradient Tan Tanh ZerosLike
 """
 UNARY_WITHOUT_XLA = """
     BesselI0 BesselI1 BesselJ0 BesselJ1 BesselK0 BesselK0e BesselK1 BesselK1e BesselY0 BesselY1 Dawsn Expint
@@ -62,11 +62,7 @@ def convert_unary(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
 @converts(BINARY)
 def convert_binary(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Two operands that broadcast."""
-    if any(value.parts is not None for value in inputs):
-        tracked = _by_parts(op, inputs, batch)
-        if tracked is not None:
-            return [tracked]
-    return [_scalar(op, inputs, batch)]
+    return _binary_if_batched(op, inputs, batch)
 
 
 @converts(BINARY_OF_ONE_SHAPE)
@@ -173,16 +169,22 @@ def _max(left: Any, right: Any) -> Any:
 def convert_division(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Division that raises for an integer divisor of zero: such rows fail, and divide by one instead."""
     divisor = inputs[1]
-    if not divisor.dtype.is_integer or _known_nonzero(divisor):
-        return convert_binary(op, inputs, batch) if any(v.batched for v in inputs) else run_unchanged(op, inputs)
-    zero = divisor.tensor == tf.zeros([], divisor.dtype)
-    bad = zero
-    for axis in divisor.sizes:
-        bad = tf.logical_and(bad, size_mask(divisor.sizes[axis], divisor.rank, axis))
-    batch.check(tf.logical_not(any_per_row(bad, divisor.batched)))
-    safe = tf.where(zero, tf.ones([], divisor.dtype), divisor.tensor)
-    operands = [inputs[0], Value(safe, divisor.batched, divisor.sizes)]
-    return convert_binary(op, operands, batch) if any(v.batched for v in inputs) else run_unchanged(op, operands)
+    if divisor.dtype.is_integer and not _known_nonzero(divisor):
+        zero = divisor.tensor == tf.zeros([], divisor.dtype)
+        fail_where(zero, divisor, batch)
+        safe = tf.where(zero, tf.ones([], divisor.dtype), divisor.tensor)
+        inputs = [inputs[0], Value(safe, divisor.batched, divisor.sizes)]
+    return _binary_if_batched(op, inputs, batch)
+
+
+def _binary_if_batched(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    if not any(value.batched for value in inputs):
+        return run_unchanged(op, inputs)
+    if any(value.parts is not None for value in inputs):
+        tracked = _by_parts(op, inputs, batch)
+        if tracked is not None:
+            return [tracked]
+    return [_scalar(op, inputs, batch)]
 
 
 def _known_nonzero(divisor: Value) -> bool:
@@ -196,20 +198,23 @@ def any_per_row(flags: Any, is_batched: bool) -> Any:
     return tf.reduce_any(flags, axis=list(range(1 if is_batched else 0, rank)))
 
 
+def fail_where(bad: Any, value: Value, batch: Batch) -> None:
+    """Fail the rows where `bad`, one flag for each element of `value`, holds for any that isn't padding."""
+    for axis, size in value.sizes.items():
+        bad = tf.logical_and(bad, size_mask(size, value.rank, axis))
+    batch.check(tf.logical_not(any_per_row(bad, value.batched)))
+
+
 @converts("Pow", checks="an integer to a negative power")
 def convert_power(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Integers know no negative powers: such rows fail."""
     exponent = inputs[1]
-    if not exponent.dtype.is_integer:
-        return convert_binary(op, inputs, batch) if any(v.batched for v in inputs) else run_unchanged(op, inputs)
-    negative = exponent.tensor < 0
-    bad = negative
-    for axis, size in exponent.sizes.items():
-        bad = tf.logical_and(bad, size_mask(size, exponent.rank, axis))
-    batch.check(tf.logical_not(any_per_row(bad, exponent.batched)))
-    safe = tf.where(negative, tf.zeros([], exponent.dtype), exponent.tensor)
-    operands = [inputs[0], Value(safe, exponent.batched, exponent.sizes)]
-    return convert_binary(op, operands, batch) if any(v.batched for v in inputs) else run_unchanged(op, operands)
+    if exponent.dtype.is_integer:
+        negative = exponent.tensor < 0
+        fail_where(negative, exponent, batch)
+        safe = tf.where(negative, tf.zeros([], exponent.dtype), exponent.tensor)
+        inputs = [inputs[0], Value(safe, exponent.batched, exponent.sizes)]
+    return _binary_if_batched(op, inputs, batch)
 
 
 @converts("SelectV2")

@@ -1,4 +1,4 @@
-"""Gather, scatter, reverse, one-hot. An index out of range fails its row and is clamped, so that nothing raises."""
+"""Gather, scatter, reverse, one-hot. An index out of range fails its row and is clamped: nothing raises."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from vectorizer.values import (
 
 
 def check_index(index: Value, size: Any, batch: Batch, *, own_size: Size | None = None) -> Any:
-    """Check `0 <= index < size` for every active row and present element; return the index clamped into range.
+    """Check `0 <= index < size` for every active row and present element; return the index clamped.
 
     `own_size` is the Size indexed into where that dimension is ragged, else `size` holds for all rows.
     """
@@ -170,7 +170,7 @@ _SCATTERS = {
     checks="an index is out of range",
 )
 def convert_tensor_scatter(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
-    """Writes slices at coordinates. Rows that aren't active write back what was there, so that a loop which carries
+    """Writes slices at coordinates. Rows that aren't active write back what was there: a loop which carries
     the tensor needs no mask over the whole of it."""
     target, indices, updates = inputs
     depth = indices.shape[-1]
@@ -193,9 +193,10 @@ def convert_tensor_scatter(op: Op, inputs: Sequence[Value], batch: Batch) -> lis
         keep = mask if keep is None else tf.logical_and(keep, mask)
     room = None
     if keep is not None and op.type == "TensorScatterUpdate" and depth:
-        # An absent update could fall on a slot that a present one writes: it goes to a slot of its own behind the end.
+        # An absent update could fall on a slot that a present one writes: it goes to a slot of its own behind
+        # the end.
         room = dimension(tensor, 1)
-        tensor = tf.pad(tensor, [[0, 0], [0, 1], *([[0, 0]] * (tensor.shape.rank - 2))])
+        tensor = tf.concat([tensor, tensor[:, :1]], 1)
         first = tf.where(keep, coordinates[..., 0], tf.cast(room, coordinates.dtype))
         coordinates = tf.concat([first[..., None], coordinates[..., 1:]], -1)
         keep = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,17 @@ from vectorizer.converters.alignment import align, align_pair
 from vectorizer.converters.indexing import take_along
 from vectorizer.program import Op
 from vectorizer.registry import converts, run_unchanged
-from vectorizer.values import NotConvertible, Size, Value, batched, dimension, fill_padding, pad_axis, shared, vector
+from vectorizer.values import (
+    NotConvertible,
+    Size,
+    Value,
+    batched,
+    dimension,
+    fill_padding,
+    pad_axis,
+    shared,
+    vector,
+)
 
 
 @converts("Pack", always=True)
@@ -116,7 +127,7 @@ def convert_split(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     if value.parts is not None:
         bounds = np.cumsum([0, *parts]) if isinstance(parts, list) else np.linspace(0, value.shape[0] or 0, parts + 1)
         elements = value.elements()
-        return [vector(elements[int(low) : int(high)]) for low, high in zip(bounds[:-1], bounds[1:], strict=True)]
+        return [vector(elements[int(low) : int(high)]) for low, high in pairwise(bounds)]
     if axis in value.sizes:
         return _split_ragged(value, axis, parts, batch)
     tensors = tf.split(value.tensor, parts, axis=axis + 1, num=len(op.outputs))
@@ -178,7 +189,7 @@ def _zero(dtype: Any) -> Any:
 
 @converts("MirrorPad", checks="more padding than there is to reflect")
 def convert_mirror_pad(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
-    """Pads by reflection, a ragged axis at each row's own end. (The kernel refuses an empty batch, TensorFlow 2.21.)"""
+    """Pads by reflection, a ragged axis at each row's own end. (TF 2.21's kernel refuses an empty batch.)"""
     value, amounts = inputs
     if not value.batched and not amounts.batched:
         return run_unchanged(op, inputs)

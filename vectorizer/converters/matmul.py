@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from vectorizer.batch import Batch
-from vectorizer.converters.alignment import align_pair
+from vectorizer.converters.alignment import align_axis, align_pair
 from vectorizer.program import Op
 from vectorizer.registry import converts
 from vectorizer.values import NotConvertible, Size, Value, batched, fill_padding
@@ -29,7 +30,8 @@ def convert_matmul(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]
     outer_left = left.rank - (1 if flip_left else 2)
     outer_right = right.rank - (2 if flip_right else 1)
     rank = max(left.rank, right.rank)
-    sizes = _leading_sizes(left, right, rank)
+    tensors = [_with_rank(left, rank), _with_rank(right, rank)]
+    sizes = _leading_sizes(left, right, tensors, rank, batch)
     if outer_left in left.sizes:
         sizes[rank - 2] = left.sizes[outer_left]
     if outer_right in right.sizes:
@@ -40,7 +42,7 @@ def convert_matmul(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]
         "adjoint_a" if adjoint else "transpose_a": flip_left,
         "adjoint_b" if adjoint else "transpose_b": flip_right,
     }
-    return [batched(tf.matmul(_with_rank(left, rank), _with_rank(right, rank), **keywords), sizes)]
+    return [batched(tf.matmul(*tensors, **keywords), sizes)]
 
 
 def _fold_rows(left: Any, right: Any, flip_right: bool, adjoint: bool) -> Any:
@@ -72,20 +74,17 @@ def _zeroed(value: Value, axis: int) -> Value:
     return batched(fill_padding(value, [axis], tf.zeros([], value.dtype)), value.sizes) if value.batched else value
 
 
-def _leading_sizes(left: Value, right: Value, rank: int) -> dict[int, Size]:
+def _leading_sizes(left: Value, right: Value, tensors: list[Any], rank: int, batch: Batch) -> dict[int, Size]:
+    """Stacks of matrices broadcast; `tensors` may be stretched."""
     sizes: dict[int, Size] = {}
-    for value in (left, right):
-        for axis, size in value.sizes.items():
-            if axis >= value.rank - 2:
-                continue
-            target = axis + rank - value.rank
-            other = right if value is left else left
-            own = target - (rank - other.rank)
-            if own >= 0 and own not in other.sizes and other.shape[own] != 1:
-                raise NotConvertible("a matrix product over stacks of which only one is ragged")
-            if sizes.get(target, size) is not size:
-                raise NotConvertible("a matrix product over stacks of different ragged sizes")
-            sizes[target] = size
+    for axis in range(rank - 2):
+        present = {}
+        for position, value in enumerate((left, right)):
+            own = axis - (rank - value.rank)
+            if own in value.sizes:
+                present[position] = value.sizes[own]
+        if present:
+            sizes[axis] = align_axis((left, right), tensors, present, axis, rank, batch)
     return sizes
 
 
@@ -100,6 +99,8 @@ def convert_einsum(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]
     """The batch is one more letter of every batched operand and of the result."""
     equation = op.attrs["equation"].decode()
     if "..." in equation:
+        if not any(value.sizes for value in inputs):
+            return [_einsum_of_dense(equation.replace(" ", ""), inputs)]
         equation = _expand_ellipsis(equation, inputs)
     terms, result = equation.replace(" ", "").split("->")
     letters = terms.split(",")
@@ -116,14 +117,26 @@ def convert_einsum(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]
         sizes.update({term[axis]: size for axis, size in value.sizes.items()})
     summed = [letter for letter in sizes if letter not in result]
     for index, term in enumerate(letters):
-        axes = [axis for axis, letter in enumerate(term) if letter in summed]
+        contracted = [axis for axis, letter in enumerate(term) if letter in summed]
         value = operands[index]
-        if value.batched and axes:
-            operands[index] = batched(fill_padding(value, axes, tf.zeros([], value.dtype)), value.sizes)
-    free = next(letter for letter in "zyxwvutsrqponmlkjihgfedcbaZYXWVUTSRQPONMLKJIHGFEDCBA" if letter not in equation)
+        if value.batched and contracted:
+            operands[index] = batched(fill_padding(value, contracted, tf.zeros([], value.dtype)), value.sizes)
+    free = _free_letter(equation)
     prefixed = ",".join(free + term if value.batched else term for term, value in zip(letters, operands, strict=True))
     tensor = tf.einsum(f"{prefixed}->{free}{result}", *(value.tensor for value in operands))
     return [batched(tensor, {axis: sizes[letter] for axis, letter in enumerate(result) if letter in sizes})]
+
+
+def _free_letter(equation: str) -> str:
+    return next(letter for letter in string.ascii_letters[::-1] if letter not in equation)
+
+
+def _einsum_of_dense(equation: str, inputs: Sequence[Value]) -> Value:
+    """An ellipsis may broadcast: the batch's letter stands in front of it."""
+    free = _free_letter(equation)
+    terms, result = equation.split("->")
+    prefixed = [free + term if value.batched else term for term, value in zip(terms.split(","), inputs, strict=True)]
+    return batched(tf.einsum(f"{','.join(prefixed)}->{free}{result}", *(value.tensor for value in inputs)))
 
 
 def _expand_ellipsis(equation: str, inputs: Sequence[Value]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,17 @@ import tensorflow as tf
 from vectorizer.batch import Batch, require_static
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay
-from vectorizer.values import NotConvertible, Size, Value, at_axis, batched, fill_padding, number, pad_axis, size_mask
+from vectorizer.values import (
+    NotConvertible,
+    Size,
+    Value,
+    at_axis,
+    batched,
+    fill_padding,
+    number,
+    pad_axis,
+    size_mask,
+)
 
 
 def lowest(dtype: Any) -> Any:
@@ -25,7 +35,7 @@ def highest(dtype: Any) -> Any:
 
 
 def example_axes(axes: Any, rank: int) -> list[int]:
-    """Per-example axes as given (possibly negative, scalar or vector) -> non-negative, in order of the rank."""
+    """Per-example axes as given (negative too, scalar or vector) -> non-negative, in ascending order."""
     return sorted({int(axis) % rank if rank else 0 for axis in np.atleast_1d(axes)}) if rank else []
 
 
@@ -39,7 +49,7 @@ def kept_sizes(value: Value, axes: Sequence[int], keep_dims: bool) -> dict[int, 
     }
 
 
-_NEUTRAL = {
+_NEUTRAL: dict[str, Callable[[Any], Any]] = {
     "Sum": lambda dtype: 0,
     "Prod": lambda dtype: 1,
     "Max": lowest,
@@ -148,7 +158,7 @@ def convert_l2_loss(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value
 
 @converts("Cumsum Cumprod CumulativeLogsumexp")
 def convert_cumulative(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
-    """Running sums; padding is filled with the neutral element so that reverse sums start at the row's own end."""
+    """Running sums; padding is filled with the neutral element: reverse sums start at the row's own end."""
     value, axis_value = inputs
     (axis,) = example_axes(require_static(axis_value, "the axis of a running sum"), value.rank)
     neutral = {"Cumsum": 0, "Cumprod": 1, "CumulativeLogsumexp": -np.inf}[op.type]

@@ -1,9 +1,10 @@
 """Reshape, where dimensions may be ragged.
 
-Three cases, cheapest first. Without a ragged dimension the batch axis is kept and the rest reshaped. Equal dimensions
-at the front and at the back drop out; if what remains has its ragged dimension leading, rows are contiguous in the padded
-tensor too, and a dense reshape does it. Otherwise elements move: each position of the result is traced through the row's
-own flat index back to where it lies in the padded operand (one gather).
+Three cases, cheapest first. Without a ragged dimension the batch axis is kept and the rest reshaped. Equal
+dimensions at the front and at the back drop out; if what remains has its ragged dimension leading, rows are
+contiguous in the padded tensor too, and a dense reshape does it. Otherwise elements move: each position of
+the result is traced through the row's own flat index back to where it lies in the padded operand (one
+gather).
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ def convert_reshape(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value
     ones = 0
     while front + ones < len(target) - back and _fixed(target[front + ones]) == 1:
         ones += 1
-    middle_source, middle_target = source[front : len(source) - back], target[front + ones : len(target) - back]
+    middle_source, middle_target = (
+        source[front : len(source) - back],
+        target[front + ones : len(target) - back],
+    )
     if not middle_source and not middle_target:
         return [_with_ones(value, front, ones)]
     rule = _leading(middle_source, middle_target)

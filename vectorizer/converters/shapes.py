@@ -12,7 +12,17 @@ from vectorizer.converters.indexing import take_along
 from vectorizer.converters.reductions import example_axes
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay, run_unchanged
-from vectorizer.values import NotConvertible, Size, Value, batched, dimension, number, pad_axis, shared, vector
+from vectorizer.values import (
+    NotConvertible,
+    Size,
+    Value,
+    batched,
+    dimension,
+    number,
+    pad_axis,
+    shared,
+    vector,
+)
 
 
 @converts("Shape ShapeN")
@@ -173,10 +183,12 @@ def convert_range(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
         count = (limit.tensor - start.tensor + step - sign) // step
     else:
         count = tf.cast(tf.math.ceil((limit.tensor - start.tensor) / step), tf.int32)
-    upper = limit.upper if start.static() is not None and start.static() >= 0 and (delta.static() or 0) >= 1 else None
+    first, each = start.static(), delta.static()
+    counts_up = first is not None and first >= 0 and each is not None and each >= 1
+    upper = limit.upper if counts_up else None
     size = batch.new_size(Value(tf.cast(batch.rows(Value(count, count.shape.rank == 1)), tf.int32), True, upper=upper))
-    first, each = batch.rows(start), batch.rows(Value(step, delta.batched))
-    tensor = first[:, None] + each[:, None] * tf.cast(tf.range(size.padded), first.dtype)[None, :]
+    origin, stride = batch.rows(start), batch.rows(Value(step, delta.batched))
+    tensor = origin[:, None] + stride[:, None] * tf.cast(tf.range(size.padded), origin.dtype)[None, :]
     return [batched(tensor, {0: size})]
 
 
@@ -189,7 +201,7 @@ def convert_broadcast_args(op: Op, inputs: Sequence[Value], batch: Batch) -> lis
     left, right = [one] * (count - len(left)) + left, [one] * (count - len(right)) + right
     parts = []
     for a, b in zip(left, right, strict=True):
-        if a.static() == 1 or a.size is not None and a.size is b.size:
+        if a.static() == 1 or (a.size is not None and a.size is b.size):
             parts.append(b)
         elif b.static() == 1:
             parts.append(a)
@@ -200,7 +212,7 @@ def convert_broadcast_args(op: Op, inputs: Sequence[Value], batch: Batch) -> lis
 
 @converts("MatrixBandPart", checks="a band is wider than the matrix")
 def convert_band_part(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
-    """Keeps what lies within so many diagonals of the main one, which is counted from the corner: padding is no matter."""
+    """Keeps so many diagonals around the main one, which starts in a corner that padding doesn't reach."""
     value, lower, upper = inputs
     if not any(item.batched for item in inputs):
         return run_unchanged(op, inputs)

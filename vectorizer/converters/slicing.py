@@ -1,7 +1,8 @@
 """StridedSlice and Slice: the one place that knows TensorFlow's slicing masks.
 
-A slice is read into one entry per axis (`_Entry`), then each axis is cut on its own. What the fast path can't do, a
-position or an end that differs between rows, or a ragged axis, is a gather at positions computed per row.
+A slice is read into one entry per axis (`_Entry`), then each axis is cut on its own. What the fast path can't
+do, a position or an end that differs between rows, or a ragged axis, is a gather at positions computed per
+row.
 """
 
 from __future__ import annotations
@@ -236,7 +237,11 @@ def _cut(value: Value, axis: int, entry: _Entry, batch: Batch) -> tuple[Any, boo
     if not per_row:
         index: list[Any] = [slice(None)] * where
         bounds = [None if item is None else item.tensor for item in (entry.begin, entry.end)]
-        return value.tensor[(*index, slice(bounds[0], bounds[1], entry.stride))], value.batched, dict(value.sizes)
+        return (
+            value.tensor[(*index, slice(bounds[0], bounds[1], entry.stride))],
+            value.batched,
+            dict(value.sizes),
+        )
     tensor = batch.rows(value)
     padded = own_size.padded if own_size is not None else dimension(tensor, axis + 1)
     length = own_size.lengths if own_size is not None else tf.fill([batch.size], padded)

@@ -1,4 +1,4 @@
-"""Variables, tables and printing. Reads are shared; what would write is refused before anything is emitted."""
+"""Variables and tables. Reads are shared; what would write is refused before anything is emitted."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ from vectorizer.values import NotConvertible, Value, batched, shared
 
 REFUSED = {
     **dict.fromkeys(
-        """AssignVariableOp AssignAddVariableOp AssignSubVariableOp ResourceScatterUpdate ResourceScatterAdd
-        ResourceScatterSub ResourceScatterMul ResourceScatterDiv ResourceScatterMin ResourceScatterMax
-        ResourceScatterNdUpdate ResourceScatterNdAdd ResourceScatterNdSub ResourceStridedSliceAssign
-        LookupTableInsertV2 LookupTableRemoveV2 StackPushV2""".split(),
-        "writes state for each example; keep the function free of side effects and update state outside of it",
+        """AssignVariableOp AssignAddVariableOp AssignSubVariableOp ResourceScatterUpdate
+        ResourceScatterAdd ResourceScatterSub ResourceScatterMul ResourceScatterDiv
+        ResourceScatterMin ResourceScatterMax ResourceScatterNdUpdate ResourceScatterNdAdd
+        ResourceScatterNdSub ResourceStridedSliceAssign LookupTableInsertV2 LookupTableRemoveV2
+        StackPushV2""".split(),
+        "writes state for each example; keep the function free of side effects, update state outside of it",
     ),
     **dict.fromkeys(
         "PyFunc PyFuncStateless EagerPyFunc".split(),
-        "calls back into Python, which can't be vectorized; write it with TensorFlow ops, or move it out of the model",
+        "calls back into Python, which can't be vectorized; write it with TensorFlow ops, or move it out",
     ),
     **dict.fromkeys(
-        """RandomUniform RandomUniformInt RandomStandardNormal TruncatedNormal ParameterizedTruncatedNormal RandomGamma
-        RandomPoissonV2 RandomShuffle Multinomial RngReadAndSkip RngSkip StatefulUniform StatefulStandardNormalV2
-        StatefulTruncatedNormal StatefulRandomBinomial StatefulUniformInt StatefulUniformFullInt""".split(),
+        """RandomUniform RandomUniformInt RandomStandardNormal TruncatedNormal ParameterizedTruncatedNormal
+        RandomGamma RandomPoissonV2 RandomShuffle Multinomial RngReadAndSkip RngSkip StatefulUniform
+        StatefulStandardNormalV2 StatefulTruncatedNormal StatefulRandomBinomial StatefulUniformInt
+        StatefulUniformFullInt""".split(),
         "draws random numbers from hidden state; use tf.random.stateless_* with a seed that is an input",
     ),
     **dict.fromkeys(

@@ -9,10 +9,10 @@ import tensorflow as tf
 
 from vectorizer.batch import Batch
 from vectorizer.converters.alignment import align
-from vectorizer.converters.elementwise import any_per_row
+from vectorizer.converters.elementwise import fail_where
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay
-from vectorizer.values import NotConvertible, Value, batched, number, pad_axis, size_mask
+from vectorizer.values import NotConvertible, Value, batched, number, pad_axis
 
 
 @converts("StringJoin", compilable=False)
@@ -48,10 +48,7 @@ def convert_decode_base64(op: Op, inputs: Sequence[Value], batch: Batch) -> list
     """Texts that aren't web-safe base64 fail their row."""
     (value,) = inputs
     good = tf.strings.regex_full_match(value.tensor, _BASE64)
-    bad = tf.logical_not(good)
-    for axis, size in value.sizes.items():
-        bad = tf.logical_and(bad, size_mask(size, value.rank, axis))
-    batch.check(tf.logical_not(any_per_row(bad, value.batched)))
+    fail_where(tf.logical_not(good), value, batch)
     return [Value(replay(op, [tf.where(good, value.tensor, "")])[0], value.batched, value.sizes)]
 
 
@@ -76,7 +73,10 @@ def convert_unicode_decode(op: Op, inputs: Sequence[Value], batch: Batch) -> lis
 
 
 def _rows_of(dense: Any, batch: Batch, padded: Any) -> Any:
-    static = [batch.size if isinstance(batch.size, int) else None, padded if isinstance(padded, int) else None]
+    static = [
+        batch.size if isinstance(batch.size, int) else None,
+        padded if isinstance(padded, int) else None,
+    ]
     dense = pad_axis(dense, 1, padded)
     dense.set_shape(static + dense.shape.as_list()[2:])
     return dense
@@ -95,7 +95,10 @@ def convert_decode_raw(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Va
     batch.check(count % width == 0)
     size = batch.new_size(number(count // width))
     dense = tf.io.decode_raw(
-        value.tensor, op.outputs[0].dtype, little_endian=op.attrs["little_endian"], fixed_length=size.padded * width
+        value.tensor,
+        op.outputs[0].dtype,
+        little_endian=op.attrs["little_endian"],
+        fixed_length=size.padded * width,
     )
     return [batched(_rows_of(dense, batch, size.padded), {0: size})]
 
@@ -128,10 +131,7 @@ def convert_string_to_number(op: Op, inputs: Sequence[Value], batch: Batch) -> l
     (value,) = inputs
     dtype = op.outputs[0].dtype
     good = tf.strings.regex_full_match(value.tensor, _FLOAT) if dtype.is_floating else _is_integer(value.tensor, dtype)
-    bad = tf.logical_not(good)
-    for axis, size in value.sizes.items():
-        bad = tf.logical_and(bad, size_mask(size, value.rank, axis))
-    batch.check(tf.logical_not(any_per_row(bad, value.batched)))
+    fail_where(tf.logical_not(good), value, batch)
     (tensor,) = replay(op, [tf.where(good, value.tensor, "0")])
     return [Value(tensor, value.batched, value.sizes)]
 

@@ -144,7 +144,7 @@ def _all_but_rows(index: Value) -> list[int]:
 
 
 def _past_the_end_is_padding(items: ListValue, index: Value, batch: Batch) -> bool:
-    """In a loop `while t < n` that writes slot t of a list of n: a finished row's slot t lies in its padding."""
+    """In a loop `while t < n` that writes slot t of a list of n: a finished row's slot is its padding."""
     bound = batch.bounded_by
     return bound is not None and items.size is not None and bound == (id(index.tensor), id(items.size))
 

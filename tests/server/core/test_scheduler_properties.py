@@ -14,9 +14,7 @@ LANES = ("a", "b")
 MAX_BATCH_SIZE = 4
 LIMIT = 12
 
-add = st.tuples(
-    st.just("add"), st.sampled_from(LANES), st.integers(1, 6), st.sampled_from([3.0, 10.0, float("inf")])
-)
+add = st.tuples(st.just("add"), st.sampled_from(LANES), st.integers(1, 6), st.sampled_from([3.0, 10.0, float("inf")]))
 cancel = st.tuples(st.just("cancel"), st.integers(0, 40))
 step = st.tuples(st.sampled_from(["tick", "act", "complete", "act", "complete"]))
 events = st.lists(st.one_of(add, add, cancel, step), max_size=120)

@@ -81,9 +81,7 @@ def test_a_second_process_finds_what_the_first_compiled(tmp_path):
     )
     command = [sys.executable, "-c", code, str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    first, second = (
-        subprocess.run(command, env=environment, stdout=subprocess.PIPE).stdout for _ in range(2)
-    )
+    first, second = (subprocess.run(command, env=environment, stdout=subprocess.PIPE).stdout for _ in range(2))
     assert b".pb" in first
     assert first == second
 

@@ -168,6 +168,4 @@ def test_anything_is_read_or_refused_in_a_sentence(value, dtype, shape):
 
 
 def test_base64_is_read_back():
-    assert (
-        read(json.dumps({"b64": base64.b64encode(b"\x00\xff").decode()}), "string", []).item() == b"\x00\xff"
-    )
+    assert read(json.dumps({"b64": base64.b64encode(b"\x00\xff").decode()}), "string", []).item() == b"\x00\xff"

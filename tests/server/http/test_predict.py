@@ -21,9 +21,7 @@ def tokens_and_text() -> FakeEngine:
     inputs = [TensorDescription("tokens", "int32", [None]), TensorDescription("text", "string", [])]
     outputs = [TensorDescription("count", "int64", []), TensorDescription("text", "string", [])]
     description = describe("mixed", inputs, outputs)
-    return FakeEngine(
-        lambda tokens, text: (np.int64(tokens.sum()), np.array(text.item() * 2, object)), description
-    )
+    return FakeEngine(lambda tokens, text: (np.int64(tokens.sum()), np.array(text.item() * 2, object)), description)
 
 
 @pytest.fixture
@@ -40,9 +38,7 @@ async def raw(service: Service, request: bytes, replies: int = 1) -> list[tuple[
     for _ in range(replies):
         head = await reader.readuntil(b"\r\n\r\n")
         length = next(
-            int(line.split(b":")[1])
-            for line in head.split(b"\r\n")
-            if line.lower().startswith(b"content-length")
+            int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")
         )
         answers.append((int(head.split()[1]), await reader.readexactly(length)))
     writer.close()

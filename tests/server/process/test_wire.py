@@ -44,8 +44,7 @@ def test_numbers_of_any_dtype_and_shape_cross_unchanged(data):
     dtypes = data.draw(st.lists(st.sampled_from(NUMERIC), min_size=1, max_size=3))
     shapes = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5)
     rows = [
-        tuple(data.draw(hnp.arrays(dtype, shapes)) for dtype in dtypes)
-        for _ in range(data.draw(st.integers(1, 5)))
+        tuple(data.draw(hnp.arrays(dtype, shapes)) for dtype in dtypes) for _ in range(data.draw(st.integers(1, 5)))
     ]
     writer = Arena.create()
     reader = Arena(os.dup(writer.descriptor))
@@ -81,9 +80,7 @@ def test_the_arena_grows_and_what_was_read_before_stays(arenas):
 
 def test_views_that_are_not_contiguous_cross(arenas):
     matrix = np.arange(12, dtype=np.float32).reshape(3, 4)
-    assert_same(
-        round_trip(arenas, [(matrix.T,), (matrix.T + 1,)], ["float32"]), [(matrix.T,), (matrix.T + 1,)]
-    )
+    assert_same(round_trip(arenas, [(matrix.T,), (matrix.T + 1,)], ["float32"]), [(matrix.T,), (matrix.T + 1,)])
     for rows in ([(matrix.T,), (matrix.T + 1,)], [(matrix.T,), (matrix,)]):
         assert_same(round_trip(arenas, rows, ["float32"]), rows)
 
