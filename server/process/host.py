@@ -103,7 +103,8 @@ class EngineProcess:
             raise errors.UnknownModel(f"there is no signature '{signature}' of {self.source.location} to run")
         dtypes = [tensor.dtype for tensor in description.signature(signature).inputs]  # type: ignore[union-attr]
         async with self._run_lock:
-            if self.exited.done() or self._closed:
+            # The socket closes before `exited` resolves; what is sent in between would wait for ever.
+            if self.exited.done() or self._transport is None or self._transport.is_closing():
                 raise self._died()
             self._run_id += 1
             self._running = asyncio.get_running_loop().create_future()

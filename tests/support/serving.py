@@ -49,10 +49,16 @@ class Serving:
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Returns when all models can answer; fails, with the log, when the process ends or the time is up."""
         give_up_at = time.monotonic() + timeout_s
-        while self.client.get("/readyz").status_code != 200:
+        while not self._is_ready():
             assert self.process.poll() is None, self.log.read_text()
             assert time.monotonic() < give_up_at, self.log.read_text()
             time.sleep(0.05)
+
+    def _is_ready(self) -> bool:
+        try:
+            return self.client.get("/readyz").status_code == 200
+        except httpx.TransportError:  # it is about to end, and its log says why
+            return False
 
 
 def environment() -> dict[str, str]:

@@ -89,6 +89,8 @@ async def test_a_killed_engine_is_noticed_at_once():
     started_at = time.monotonic()
     with pytest.raises(EngineDied, match="deadly"):
         await host.run("predict", rows(13), Bucket(1))
+    with pytest.raises(EngineDied):  # before `exited` is resolved
+        await asyncio.wait_for(host.run("predict", rows(1), Bucket(1)), 1)
     assert time.monotonic() - started_at < 1
     assert await host.exited == "was ended by SIGKILL"
     with pytest.raises(EngineDied):
