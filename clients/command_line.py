@@ -17,14 +17,10 @@ if TYPE_CHECKING:
 @click.argument("model")
 @click.argument("inputs", nargs=-1, metavar="[NAME=VALUE | NAME=@FILE]...")
 @click.option("--url", default="http://127.0.0.1:8000", show_default=True, help="Where the server is.")
-@click.option(
-    "--json", "json_text", metavar="TEXT", help="All inputs as one JSON object; @FILE reads a file, - stdin."
-)
+@click.option("--json", "json_text", metavar="TEXT", help="All inputs as one JSON object; @FILE reads a file, - stdin.")
 @click.option("--signature", default="predict", show_default=True, help="Which signature of the model.")
 @click.option("--timeout-ms", type=float, help="Deadline for the server, milliseconds.")
-@click.option(
-    "--retries", type=click.IntRange(0), default=0, show_default=True, help="How often to retry a refusal."
-)
+@click.option("--retries", type=click.IntRange(0), default=0, show_default=True, help="How often to retry a refusal.")
 @click.option("-v", "--verbose", is_flag=True, help="Say on stderr how the request was served.")
 def predict(
     model: str,

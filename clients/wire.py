@@ -48,9 +48,7 @@ def encode_value(value: Any) -> Any:
         return [encode_value(item) for item in value]
     if hasattr(value, "__array__"):
         return _encode_array(np.asarray(value))
-    raise TypeError(
-        f"cannot send a {type(value).__name__}; give an array, a number, text, bytes or lists of these"
-    )
+    raise TypeError(f"cannot send a {type(value).__name__}; give an array, a number, text, bytes or lists of these")
 
 
 def _encode_array(array: np.ndarray[Any, Any]) -> Any:
@@ -152,9 +150,7 @@ def _decode_text(value: Any) -> Any:
     return value
 
 
-def _with_declared_rank(
-    array: np.ndarray[Any, Any], shape: Sequence[int | None] | None
-) -> np.ndarray[Any, Any]:
+def _with_declared_rank(array: np.ndarray[Any, Any], shape: Sequence[int | None] | None) -> np.ndarray[Any, Any]:
     """JSON writes an array of shape [0, 3] as []; give it back its declared rank."""
     if array.size or shape is None or array.ndim >= len(shape):
         return array

@@ -31,27 +31,17 @@ def main() -> None:
 @main.command("compare")
 @click.option("--model", required=True, help="A folder of examples/, or a model file.")
 @click.option("--name", help="Which model of the file.  [default: the first]")
-@click.option(
-    "--engines", default="static,while_loop,per_request", show_default=True, help="Comma-separated."
-)
+@click.option("--engines", default="static,while_loop,per_request", show_default=True, help="Comma-separated.")
 @click.option("--requests", type=click.IntRange(1), default=1000, show_default=True, help="In each attack.")
-@click.option(
-    "--rounds", type=click.IntRange(1), default=2, show_default=True, help="Attacks on each engine."
-)
+@click.option("--rounds", type=click.IntRange(1), default=2, show_default=True, help="Attacks on each engine.")
 @click.option("--concurrency", type=click.IntRange(1), help="Closed loop only, over this many connections.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="Open loop only, requests per second.")
 @click.option("--arrivals", type=ARRIVALS_CHOICE, default="poisson", show_default=True)
 @click.option("--examples", type=click.IntRange(1), default=500, show_default=True, help="Distinct examples.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the examples and the arrivals.")
-@click.option(
-    "--timeout", "timeout_s", type=float, default=30.0, show_default=True, help="Seconds per request."
-)
-@click.option(
-    "--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures."
-)
-@click.option(
-    "--raw", "raw_folder", type=click.Path(path_type=Path, file_okay=False), help="Keep every record."
-)
+@click.option("--timeout", "timeout_s", type=float, default=30.0, show_default=True, help="Seconds per request.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures.")
+@click.option("--raw", "raw_folder", type=click.Path(path_type=Path, file_okay=False), help="Keep every record.")
 def compare_command(
     model: str,
     name: str | None,
@@ -99,15 +89,11 @@ def compare_command(
 @click.option("--json", "json_text", help="Inputs of one example, as a JSON object.")
 @click.option("--examples", type=click.Path(path_type=Path, exists=True), help="What loadtest.oracle wrote.")
 @click.option("--requests", type=click.IntRange(1), default=1000, show_default=True)
-@click.option(
-    "--concurrency", type=click.IntRange(1), default=32, show_default=True, help="Of a closed loop."
-)
+@click.option("--concurrency", type=click.IntRange(1), default=32, show_default=True, help="Of a closed loop.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="Open loop: requests per second.")
 @click.option("--arrivals", type=ARRIVALS_CHOICE, default="poisson", show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option(
-    "--timeout", "timeout_s", type=float, default=30.0, show_default=True, help="Seconds per request."
-)
+@click.option("--timeout", "timeout_s", type=float, default=30.0, show_default=True, help="Seconds per request.")
 @click.option("--raw", "raw_file", type=click.Path(path_type=Path, dir_okay=False), help="Keep every record.")
 def attack_command(
     url: str,

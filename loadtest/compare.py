@@ -104,9 +104,7 @@ class Comparison:
         return not self.faults
 
 
-def compare(
-    settings: Settings, expected: ExampleSet, say: Callable[[str], None] = lambda line: None
-) -> Comparison:
+def compare(settings: Settings, expected: ExampleSet, say: Callable[[str], None] = lambda line: None) -> Comparison:
     """Run the comparison. Raises ServerFailed when a server doesn't start or doesn't survive."""
     with ExitStack() as stack:
         targets = []
@@ -224,9 +222,7 @@ def _faults(phase: Phase) -> list[str]:
     summary = phase.summary
     where = f"{phase.engine} ({phase.title})"
     counts = {"wrong": summary.wrong, "lost": summary.lost, "in error": summary.error}
-    faults = [
-        f"{where}: {count} of {summary.offered} replies {what}" for what, count in counts.items() if count
-    ]
+    faults = [f"{where}: {count} of {summary.offered} replies {what}" for what, count in counts.items() if count]
     if faults:
         faults += [f"  {line}" for line in summary.examples_of_failure]
     if not summary.ok and not faults:
@@ -240,9 +236,7 @@ def _remarks(phase: Phase) -> list[str]:
     remarks = []
     if phase.generator_cpu_share > BUSY_GENERATOR_SHARE:
         share = f"{phase.generator_cpu_share:.0%}"
-        remarks.append(
-            f"{where}: the generator used {share} of a core; the server may be faster than this shows"
-        )
+        remarks.append(f"{where}: the generator used {share} of a core; the server may be faster than this shows")
     if phase.title.startswith("steady") and (summary.send_lag_p99_ms or 0) > LATE_SEND_MS:
         lag = f"{summary.send_lag_p99_ms:.0f} ms"
         remarks.append(f"{where}: requests were sent up to {lag} late (p99); latencies include that")

@@ -131,9 +131,7 @@ class ConnectionPool:
                 return connection
             connection.close()
         try:
-            _, connection = await asyncio.get_running_loop().create_connection(
-                Connection, self.host, self.port
-            )
+            _, connection = await asyncio.get_running_loop().create_connection(Connection, self.host, self.port)
         except OSError:
             self._release()
             raise

@@ -127,9 +127,7 @@ def quantiles_ms(latencies_s: Iterable[float]) -> dict[str, float | None]:
         count += 1
     return {
         f"p{quantile * 100:g}": (
-            histogram.get_value_at_percentile(quantile * 100) / 1e3
-            if count >= samples_needed(quantile)
-            else None
+            histogram.get_value_at_percentile(quantile * 100) / 1e3 if count >= samples_needed(quantile) else None
         )
         for quantile in QUANTILES
     }

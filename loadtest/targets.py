@@ -45,9 +45,7 @@ class ExampleSet:
     def read(cls, path: Path) -> ExampleSet:
         document = json.loads(path.read_text(encoding="utf-8"))
         examples = [Example(**example) for example in document["examples"]]
-        return cls(
-            model=document["model"], examples=examples, dtypes=document["dtypes"], rtol=document["rtol"]
-        )
+        return cls(model=document["model"], examples=examples, dtypes=document["dtypes"], rtol=document["rtol"])
 
 
 @dataclass(frozen=True)

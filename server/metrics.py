@@ -32,7 +32,7 @@ _RATIO = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 def new_registry() -> CollectorRegistry:
     """Returns a registry that also reports this process's own memory, descriptors and garbage collections."""
-    disable_created_metrics()
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus_client leaves it untyped
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)

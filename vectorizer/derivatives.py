@@ -42,7 +42,7 @@ def jacobian(fn: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callab
 
 
 def hessian(fn: Callable[..., Any], argnums: int = 0) -> Callable[..., Any]:
-    """All second derivatives of a scalar per-example function with respect to one argument: `[*argument, *argument]`."""
+    """All second derivatives of a scalar per-example function in one argument: `[*argument, *argument]`."""
     return jacobian(grad(fn, argnums), argnums)
 
 

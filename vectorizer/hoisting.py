@@ -1,7 +1,7 @@
 """Normalising across loops: what TensorFlow's loop gradients save at every step although it never changes.
 
-The gradient of a loop is a second loop that pops what the first one pushed onto lists: among it the shapes of values that
-the loop doesn't change. Kept as lists those shapes would be data of unknown content. Two rewrites undo it:
+The gradient of a loop is a second loop that pops what the first one pushed onto lists: among it the shapes of values
+that the loop doesn't change. Kept as lists those shapes would be data of unknown content. Two rewrites undo it:
 
 * ops in a loop's body that depend on invariant variables only, and can't fail, move in front of the loop;
 * a list onto which the loop pushes an invariant value, and which another loop pops, is replaced by that value.

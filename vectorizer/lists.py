@@ -113,7 +113,7 @@ def grown(items: ListValue, slots: Any) -> ListValue:
 
 @dataclass(frozen=True, eq=False)
 class OptionalValue:
-    """What a branch hands to its gradient: wrapped values, or None for the branch not taken. See `converters/optionals.py`."""
+    """What a branch hands to its gradient (`converters/optionals.py`): values, or None for the branch not taken."""
 
     components: tuple[Any, ...] | None
     batched: bool = True

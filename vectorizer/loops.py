@@ -271,7 +271,8 @@ class _Loop:
     def _while_bounded(self, flat: list[Any], shapes: list[Any], exits: list[Any]) -> tuple[list[Any], list[Any], Any]:
         """`counter < n`: run to the largest n of the active rows."""
         bound = self.plan.bound
-        assert bound is not None and bound.limit is not None
+        assert bound is not None
+        assert bound.limit is not None
         limit = self._bind(list(self._initial.values()))[bound.limit]
         limits = self.batch.rows(limit)
         counted = limits if self.batch.active is None else tf.where(self.batch.active, limits, limits.dtype.min)

@@ -109,7 +109,7 @@ class Value:
             return None
         if self.dense is None:
             known = [part.static() for part in self.parts or ()]
-            return None if any(item is None for item in known) else np.stack(known)
+            return None if any(item is None for item in known) else np.array(known)
         return tf.get_static_value(self.dense)  # type: ignore[no-any-return]
 
     def elements(self) -> tuple[Value, ...]:

@@ -62,9 +62,7 @@ class PhraseSource:
         self._cumulative: list[np.ndarray] = []
         for words in ranked.values():
             side = [
-                (rank, word)
-                for rank, word in words
-                if (word not in always_trained and is_held_out(word)) == held_out
+                (rank, word) for rank, word in words if (word not in always_trained and is_held_out(word)) == held_out
             ]
             # Flatter than Zipf's law, so that the rare words' spelling is learnt too.
             weights = np.array([(rank + 10.0) ** -0.7 for rank, _ in side])

@@ -68,14 +68,10 @@ def checked(symbols: tf.Tensor, children: tf.Tensor) -> tuple[tf.Tensor, tf.Tens
     """The same tree; raises unless it has a node, a row of each array a node, and children before parents."""
     count = tf.shape(children)[0]
     checks = [
-        tf.debugging.assert_equal(
-            tf.shape(symbols)[0], count, "symbols and children must have one row a node"
-        ),
+        tf.debugging.assert_equal(tf.shape(symbols)[0], count, "symbols and children must have one row a node"),
         tf.debugging.assert_positive(count, message="an expression needs at least one node"),
         tf.debugging.assert_greater_equal(children, -1, "a child is the index of a node, or -1 for none"),
-        tf.debugging.assert_less(
-            children, tf.range(count)[:, tf.newaxis], "a child must come before its parent"
-        ),
+        tf.debugging.assert_less(children, tf.range(count)[:, tf.newaxis], "a child must come before its parent"),
     ]
     # Otherwise the loop may run, and fail with a message of its own, before the checks do.
     with tf.control_dependencies(checks):

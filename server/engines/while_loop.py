@@ -21,10 +21,11 @@ from server.engines.buckets import make_buckets
 from server.engines.error_text import row_message
 from server.engines.isolation import answer_alone
 from server.engines.measure import Lengths
-from server.engines.per_example import PerExample, flat_call
+from server.engines.per_example import PerExample
 from server.engines.settings import EngineSettings
 from server.model_description import BoundDescription, Bucket, BucketTime, TensorDescription
 from server.registry import ModelSpec
+from vectorizer.tf_internals import flat_call
 
 
 class WhileLoopEngine:

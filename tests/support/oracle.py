@@ -33,16 +33,20 @@ def check(
     *,
     jit: bool = True,
     fallbacks: int | None = 0,
+    slack: int = 2,
     rtol: float = 1e-5,
     atol: float = 1e-5,
 ) -> Vectorized:
-    """Compare `fn` over the batch of `examples` with `fn` on each. Returns the Vectorized."""
+    """Compare `fn` over the batch of `examples` with `fn` on each. Returns the Vectorized.
+
+    `slack`: by how much fixed shapes are longer than the longest example, for programs that make longer ones.
+    """
     v = fn if isinstance(fn, Vectorized) else vectorize(fn, specs)
     if fallbacks is not None:
         assert len(v.report.fallbacks) == fallbacks, str(v.report)
     expected = [per_example(v, example) for example in examples]
     _compare(v, v.compile(), examples, expected, len(examples), None, rtol, atol)
-    rooms = _rooms(v, examples, slack=2)
+    rooms = _rooms(v, examples, slack)
     rows = len(examples) + 1
     _compare(v, v.compile(rows, rooms), examples, expected, rows, rooms, rtol, atol)
     if jit and v.compilable and not v.report.fallbacks:

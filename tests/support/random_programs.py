@@ -1,8 +1,8 @@
 """Grows random per-example programs: arithmetic, slices, reductions, branches, loops and lists over ragged values.
 
-A program is built from a seed and nothing else, so that a failure is reproduced by its number. Values that a program may
-use are kept in pools by what they are; every step draws operands and adds its result to a pool. Loops and branches grow
-their bodies the same way, from the values in scope.
+A program is built from a seed and nothing else, so that a failure is reproduced by its number. Values that a program
+may use are kept in pools by what they are; every step draws operands and adds its result to a pool. Loops and
+branches grow their bodies the same way, from the values in scope.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class _Scope:
                 lambda: v * s,
                 lambda: tf.concat([tf.reduce_sum(x, 0), [s]], 0),
                 lambda: tf.sort(v),
-                lambda: tf.roll(v, 1, 0) if False else tf.concat([v[1:], v[:1]], 0),
+                lambda: tf.concat([v[1:], v[:1]], 0),
                 lambda: tf.linalg.matvec(tf.reshape(tf.range(16.0), [4, 4]) / 16.0, v),
                 lambda: tf.one_hot(k, 4) + v,
                 lambda: tf.minimum(v, w),

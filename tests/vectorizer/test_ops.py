@@ -310,7 +310,7 @@ def reductions():
         yield Line("Softmax LogSoftmax", lambda x: (tf.nn.softmax(x), tf.nn.log_softmax(x)), (f(*shape),))
         yield Line("L2Loss", tf.nn.l2_loss, (f(*shape),))
         yield Line("Size Rank Shape", lambda x: (tf.size(x), tf.rank(x), tf.shape(x)), (f(*shape),))
-    masked = lambda x: tf.nn.softmax(tf.where(x > 0, x, -np.inf))  # noqa: E731
+    masked = lambda x: tf.nn.softmax(tf.where(x > 0, x, -np.inf))
     yield Line("Softmax", masked, (f(None),), positive, name="softmax_of_infinities")
     yield Line("Softmax", masked, (f(None, 4),), name="softmax_of_rows_of_infinities")
     yield Line(

@@ -31,9 +31,10 @@ def convert_broadcast_gradient_args(op: Op, inputs: Sequence[Value], batch: Batc
     for axis in range(rank):
         sides = [side[axis - rank + len(side)] if axis >= rank - len(side) else None for side in (left, right)]
         ones = [side is None or _is_one(side) for side in sides]
-        if not any(ones) and not _same(sides[0], sides[1]):
+        first, second = sides
+        if first is not None and second is not None and not any(ones) and not _same(first, second):
             # Rows in which one side was stretched after all are left to the function itself.
-            batch.check(batch.rows(sides[0]) == batch.rows(sides[1]))
+            batch.check(batch.rows(first) == batch.rows(second))
         for position in (0, 1):
             if ones[position] and (sides[position] is None or not all(ones)):
                 axes[position].append(axis)
@@ -50,7 +51,7 @@ def _is_one(size: Value) -> bool:
     return known is not None and int(known) == 1
 
 
-def _same(left: Any, right: Any) -> bool:
+def _same(left: Value, right: Value) -> bool:
     if left.size is not None or right.size is not None:
         return left.size is right.size
     known = left.static(), right.static()

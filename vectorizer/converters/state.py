@@ -12,30 +12,52 @@ from vectorizer.program import Op
 from vectorizer.registry import converts, replay
 from vectorizer.values import NotConvertible, Value, batched, shared
 
+_WRITES = "writes state for each example; keep the function free of side effects, update state outside of it"
+_CALLS_PYTHON = "calls back into Python, which can't be vectorized; write it with TensorFlow ops, or move it out"
+_DRAWS = "draws random numbers from hidden state; use tf.random.stateless_* with a seed that is an input"
+_EFFECTS = "has side effects; move it out of the model"
 REFUSED = {
-    **dict.fromkeys(
-        """AssignVariableOp AssignAddVariableOp AssignSubVariableOp ResourceScatterUpdate
-        ResourceScatterAdd ResourceScatterSub ResourceScatterMul ResourceScatterDiv
-        ResourceScatterMin ResourceScatterMax ResourceScatterNdUpdate ResourceScatterNdAdd
-        ResourceScatterNdSub ResourceStridedSliceAssign LookupTableInsertV2 LookupTableRemoveV2
-        StackPushV2""".split(),
-        "writes state for each example; keep the function free of side effects, update state outside of it",
-    ),
-    **dict.fromkeys(
-        "PyFunc PyFuncStateless EagerPyFunc".split(),
-        "calls back into Python, which can't be vectorized; write it with TensorFlow ops, or move it out",
-    ),
-    **dict.fromkeys(
-        """RandomUniform RandomUniformInt RandomStandardNormal TruncatedNormal ParameterizedTruncatedNormal
-        RandomGamma RandomPoissonV2 RandomShuffle Multinomial RngReadAndSkip RngSkip StatefulUniform
-        StatefulStandardNormalV2 StatefulTruncatedNormal StatefulRandomBinomial StatefulUniformInt
-        StatefulUniformFullInt""".split(),
-        "draws random numbers from hidden state; use tf.random.stateless_* with a seed that is an input",
-    ),
-    **dict.fromkeys(
-        "IteratorGetNext QueueDequeueV2 ReadFile WriteFile".split(),
-        "has side effects; move it out of the model",
-    ),
+    "AssignVariableOp": _WRITES,
+    "AssignAddVariableOp": _WRITES,
+    "AssignSubVariableOp": _WRITES,
+    "ResourceScatterUpdate": _WRITES,
+    "ResourceScatterAdd": _WRITES,
+    "ResourceScatterSub": _WRITES,
+    "ResourceScatterMul": _WRITES,
+    "ResourceScatterDiv": _WRITES,
+    "ResourceScatterMin": _WRITES,
+    "ResourceScatterMax": _WRITES,
+    "ResourceScatterNdUpdate": _WRITES,
+    "ResourceScatterNdAdd": _WRITES,
+    "ResourceScatterNdSub": _WRITES,
+    "ResourceStridedSliceAssign": _WRITES,
+    "LookupTableInsertV2": _WRITES,
+    "LookupTableRemoveV2": _WRITES,
+    "StackPushV2": _WRITES,
+    "PyFunc": _CALLS_PYTHON,
+    "PyFuncStateless": _CALLS_PYTHON,
+    "EagerPyFunc": _CALLS_PYTHON,
+    "RandomUniform": _DRAWS,
+    "RandomUniformInt": _DRAWS,
+    "RandomStandardNormal": _DRAWS,
+    "TruncatedNormal": _DRAWS,
+    "ParameterizedTruncatedNormal": _DRAWS,
+    "RandomGamma": _DRAWS,
+    "RandomPoissonV2": _DRAWS,
+    "RandomShuffle": _DRAWS,
+    "Multinomial": _DRAWS,
+    "RngReadAndSkip": _DRAWS,
+    "RngSkip": _DRAWS,
+    "StatefulUniform": _DRAWS,
+    "StatefulStandardNormalV2": _DRAWS,
+    "StatefulTruncatedNormal": _DRAWS,
+    "StatefulRandomBinomial": _DRAWS,
+    "StatefulUniformInt": _DRAWS,
+    "StatefulUniformFullInt": _DRAWS,
+    "IteratorGetNext": _EFFECTS,
+    "QueueDequeueV2": _EFFECTS,
+    "ReadFile": _EFFECTS,
+    "WriteFile": _EFFECTS,
 }
 
 

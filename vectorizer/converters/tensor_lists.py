@@ -201,7 +201,7 @@ def convert_list_push(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Any]:
     write = Op(
         "TensorListSetItem", op.name, op.inputs, op.outputs, {"resize_if_index_out_of_bounds": True}, op.definition
     )
-    return convert_list_set(write, [items, items.length, item], batch)
+    return list(convert_list_set(write, [items, items.length, item], batch))
 
 
 @converts("TensorListPopBack", checks="the list is empty", always=True)
