@@ -24,9 +24,7 @@ WORDS = ("", "a", "batch", "example", "one two", "déjà vu")
 @click.option("--name", help="Which model of SOURCE.  [default: the first]")
 @click.option("--count", type=click.IntRange(1), default=500, show_default=True, help="How many examples.")
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option(
-    "--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="JSON file to write."
-)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="JSON file to write.")
 def main(source: str, name: str | None, count: int, seed: int, out: Path) -> None:
     """Write COUNT examples of a model in SOURCE with their expected replies."""
     from server.errors import ModelLoadError
@@ -74,9 +72,7 @@ def _generated(spec: Any, generator: np.random.Generator) -> Any:
     shape = [int(generator.integers(1, 9)) if size is None else size for size in spec.shape]
     dtype = spec.dtype
     if dtype.name == "string":
-        return (
-            generator.choice(np.array(WORDS, dtype=object), shape) if shape else str(generator.choice(WORDS))
-        )
+        return generator.choice(np.array(WORDS, dtype=object), shape) if shape else str(generator.choice(WORDS))
     if dtype.is_bool:
         return generator.integers(0, 2, shape).astype(bool)
     if dtype.is_integer:

@@ -206,9 +206,7 @@ class EngineProcess:
         reason = _reason(status)
         if not self._ready.done():
             self._ready.set_exception(
-                errors.ModelLoadError(
-                    f"the engine process of {self.source.location} {reason} (phase: {self._phase})"
-                )
+                errors.ModelLoadError(f"the engine process of {self.source.location} {reason} (phase: {self._phase})")
             )
         for future in (self._ready, self.models_found):
             if not future.done():

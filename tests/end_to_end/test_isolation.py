@@ -27,9 +27,7 @@ def servers() -> Iterator[dict[str, Serving]]:
     """One server for each kind of program; both load at the same time."""
     with ExitStack() as stack:
         started = {
-            program: stack.enter_context(
-                serving(SERVICES / "guarded.py", *OPTIONS, "--xla", setting, wait=False)
-            )
+            program: stack.enter_context(serving(SERVICES / "guarded.py", *OPTIONS, "--xla", setting, wait=False))
             for program, setting in PROGRAMS.items()
         }
         for server in started.values():

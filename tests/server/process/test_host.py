@@ -229,7 +229,4 @@ def test_the_http_process_side_does_not_import_tensorflow():
         "server.engines.measure, server.process.host, server.process.messages, server.process.wire"
     )
     code = f"import sys, {modules}; sys.exit('tensorflow' in sys.modules)"
-    assert (
-        subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}).returncode
-        == 0
-    )
+    assert subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}).returncode == 0
