@@ -15,10 +15,11 @@ import pytest
 import tensorflow as tf
 
 from tests.support.oracle import check, check_flexible
-from vectorizer import supported_ops, vectorize
+from vectorizer import supported_ops, trace, vectorize
 from vectorizer.tf_internals import raw_op_arguments
 
 ROWS = 5
+NEVER_IN_A_PROGRAM = {"Identity", "Rank"}  # normalising drops the one and folds the other
 WORDS = ["", "a", "Hello World", "  x ", "ab12", "äöü", "日本"]
 
 
@@ -223,7 +224,7 @@ def elementwise():
             yield Line(BITS, each(BITS), xy, extreme_integers)
             yield Line(DIVISIONS, each(DIVISIONS), xy, signed_integers)
             yield Line("LeftShift RightShift", each("LeftShift RightShift"), xy, small_shift)
-        yield Line("Mod TruncateMod Pow", each("Mod TruncateMod"), (i(*left), i(*right)), signed_integers)
+        yield Line("Mod TruncateMod", each("Mod TruncateMod"), (i(*left), i(*right)), signed_integers)
         yield Line("Pow", each("Pow"), (i(*left), i(*right)))
         yield Line("LogicalAnd LogicalOr", each("LogicalAnd LogicalOr"), (b(*left), b(*right)))
 
@@ -522,7 +523,7 @@ def shapes():
             ),
             x,
         )
-        yield Line("Shape ShapeN", lambda x, y: tf.shape_n([x, y]), x * 2)
+        yield Line("ShapeN", lambda x, y: tf.shape_n([x, y]), x * 2)
         yield Line("Fill", lambda x, y: tf.fill(tf.shape(x), y), (*x, f()))
         yield Line("BroadcastTo", lambda x, y: tf.broadcast_to(y, tf.shape(x)), (*x, f()))
         yield Line("BroadcastTo", lambda x: tf.broadcast_to(x, tf.concat([[2], tf.shape(x)], 0)), x)
@@ -724,7 +725,7 @@ def lists():
 
     yield Line(
         "TensorListFromTensor TensorListSetItem TensorListGetItem TensorListStack TensorListGather "
-        "TensorListLength TensorListScatterIntoExistingList",
+        "TensorListScatterIntoExistingList",
         stacked,
         (f(3, 2), i()),
     )
@@ -739,9 +740,15 @@ def lists():
         whole = tf.raw_ops.TensorListStack(
             input_handle=handle, element_shape=[2], element_dtype=tf.float32, num_elements=2
         )
-        return whole * tf.cast(shape[0], tf.float32)
+        return whole * tf.cast(shape[0] + tf.raw_ops.TensorListLength(input_handle=handle), tf.float32)
 
+<<<<<<< HEAD
     yield Line("EmptyTensorList TensorListPushBack TensorListElementShape TensorListStack", appended, (f(3, 2),))
+=======
+    yield Line(
+        "EmptyTensorList TensorListPushBack TensorListElementShape TensorListLength", appended, (f(3, 2),)
+    )
+>>>>>>> ops
 
     def scattered(x):
         handle = tf.raw_ops.TensorListScatterV2(tensor=x, indices=[2, 0, 1], element_shape=[2], num_elements=3)
@@ -878,12 +885,12 @@ def test_every_registered_op_has_a_line():
 @pytest.mark.full
 def test_lines_hold_the_ops_they_claim():
     """A line that names an op which its function doesn't make would cover nothing."""
-    made = {}
+    absent = {}
     for line in LINES:
-        program = vectorize(line.fn, line.specs).program
-        made.setdefault(line.ops, set()).update(op.type for op in program.walk())
-    absent = {ops: set(ops.split()) - types for ops, types in made.items() if set(ops.split()) - types}
-    assert not absent, absent
+        claimed = absent.setdefault(line.ops, set(line.ops.split()) - NEVER_IN_A_PROGRAM)
+        if claimed:
+            claimed -= {op.type for op in trace(line.fn, line.specs).walk()}
+    assert not any(absent.values()), {ops: missing for ops, missing in absent.items() if missing}
 
 
 def test_every_registered_name_is_an_op():

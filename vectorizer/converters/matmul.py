@@ -38,6 +38,8 @@ def convert_matmul(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]
         sizes[rank - 1] = right.sizes[outer_right]
     if not right.batched and right.rank == 2 and not flip_left:
         return [batched(_fold_rows(left.tensor, right.tensor, flip_right, adjoint), sizes)]
+    if not left.batched and left.rank == 2 and right.rank == 2 and not flip_right and not right.sizes:
+        return [batched(_fold_columns(left.tensor, right.tensor, flip_left, adjoint), sizes)]
     keywords = {
         "adjoint_a" if adjoint else "transpose_a": flip_left,
         "adjoint_b" if adjoint else "transpose_b": flip_right,
@@ -56,6 +58,26 @@ def _fold_rows(left: Any, right: Any, flip_right: bool, adjoint: bool) -> Any:
     if sum(size is None for size in static) <= 1 and columns is not None and 0 not in static:
         return tf.reshape(result, [-1 if size is None else size for size in static] + [columns])
     return tf.reshape(result, tf.concat([tf.shape(left)[:-1], tf.shape(result)[-1:]], 0))
+
+
+def _fold_columns(left: Any, right: Any, flip_left: bool, adjoint: bool) -> Any:
+    """`[m, k] @ [B, k, n]` as one product: the batch's columns are the rows of the transposed right operand."""
+    one_column = right.shape[2] == 1
+    columns = tf.squeeze(right, 2) if one_column else tf.transpose(right, [0, 2, 1])
+    transposed = left if flip_left and not (adjoint and left.dtype.is_complex) else None
+    if transposed is not None:
+        product = _fold_rows(columns, transposed, False, adjoint)
+    else:
+        product = _fold_rows(columns, *_upright(tf.math.conj(left) if flip_left else left, not flip_left), False)
+    return tf.expand_dims(product, 2) if one_column else tf.transpose(product, [0, 2, 1])
+
+
+def _upright(matrix: Any, flipped: bool) -> tuple[Any, bool]:
+    """A constant matrix is transposed once, now: kernels take twice as long to read one the other way round."""
+    if flipped and isinstance(matrix, tf.__internal__.EagerTensor):
+        with tf.init_scope():
+            return tf.transpose(matrix), False
+    return matrix, flipped
 
 
 def _dim(tensor: Any, axis: int) -> Any:
