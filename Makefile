@@ -6,6 +6,7 @@ PYTHON ?= python3
 MODELS := examples/digits/model.py examples/language/model.py examples/listops/model.py
 
 BIN := .venv/bin
+TWO_PROCESSES := --numprocesses 2 --dist loadfile
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
@@ -19,10 +20,11 @@ serve: .venv/.installed  ## serve the three example models on HOST:PORT (127.0.0
 	$(BIN)/batchd serve $(MODELS) --host $(HOST) --port $(PORT)
 
 test: .venv/.installed-dev  ## run the tests, but for the long ones
-	$(BIN)/python -m pytest -m "not full"
+	$(BIN)/python -m pytest -m "not full" $(TWO_PROCESSES)
 
 test-all: .venv/.installed-dev  ## run every test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not alone" $(TWO_PROCESSES)
+	$(BIN)/python -m pytest -m alone
 
 lint: .venv/.installed-dev  ## check style and types
 	$(BIN)/ruff check

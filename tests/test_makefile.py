@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+TWO_PROCESSES = "--numprocesses 2 --dist loadfile"
 EXAMPLES = ("digits", "language", "listops")
 
 # `python3 -m venv .venv` makes a .venv whose programs log their arguments, and pytest's closing line too.
@@ -91,8 +92,9 @@ def test_host_and_port_come_from_the_environment_too(checkout: Checkout) -> None
 
 
 def test_developers_need_not_install_twice(checkout: Checkout) -> None:
-    assert checkout.run("make", "test")[1] == [*INSTALL_DEV, "python -m pytest -m not full"]
-    assert checkout.run("make", "test-all")[1] == ["python -m pytest"]
+    assert checkout.run("make", "test")[1] == [*INSTALL_DEV, f"python -m pytest -m not full {TWO_PROCESSES}"]
+    both = [f"python -m pytest -m not alone {TWO_PROCESSES}", "python -m pytest -m alone"]
+    assert checkout.run("make", "test-all")[1] == both
     assert checkout.run("make", "lint")[1] == ["ruff check", "ruff format --check", "mypy"]
     assert checkout.run("make", "bench")[1] == ["python -m loadtest compare --model language"]
     assert checkout.run("make", "serve")[1] == [f"{SERVE} --host 127.0.0.1 --port 8000"]
@@ -130,7 +132,7 @@ def test_ci_runs_lint_then_tests_and_ends_with_the_closing_line(checkout: Checko
     assert started == [
         *INSTALL_DEV,
         *("ruff check", "ruff format --check", "mypy"),
-        "python -m pytest -m not full",
+        f"python -m pytest -m not full {TWO_PROCESSES}",
     ]
     assert done.stdout.splitlines()[-1] == "===== 3 passed in 0.12s ====="
 
@@ -144,7 +146,7 @@ def test_ci_fails_when_a_test_does_and_still_ends_with_the_closing_line(checkout
 def test_ci_fails_when_lint_does(checkout: Checkout) -> None:
     done, started = checkout.run(str(checkout.folder / ".ci" / "run"), RUFF_STATUS="1")
     assert done.returncode != 0
-    assert "python -m pytest -m not full" not in started
+    assert not any("pytest" in line for line in started)
 
 
 def test_ci_runs_from_anywhere(checkout: Checkout, tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ def test_equals_one_at_a_time(vectorized: Any, lengths: list[int], jit: bool) ->
 
 
 @pytest.mark.full
+@pytest.mark.alone
 def test_three_times_as_fast_as_vectorized_map(vectorized: Any) -> None:
     """At batch 8, neither under XLA. Interleaved, medians.
 
