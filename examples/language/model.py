@@ -48,8 +48,14 @@ _SAMPLE_TEXTS = (
 
 
 def sample_text(generator: np.random.Generator) -> dict[str, str]:
-    """A piece of 1 to 60 characters cut out of everyday sentences; one in eight has a single character."""
-    text = " ".join(_SAMPLE_TEXTS[i] for i in generator.choice(len(_SAMPLE_TEXTS), size=2, replace=False))
+    """A piece of 1 to 60 characters cut out of everyday sentences; one in eight has a single character.
+
+    Every fourth stays in one language, so that the longest in bytes, those in Korean, occur too.
+    """
+    if generator.random() < 0.25:
+        text = " ".join([_SAMPLE_TEXTS[generator.integers(len(_SAMPLE_TEXTS))]] * 4)
+    else:
+        text = " ".join(_SAMPLE_TEXTS[i] for i in generator.choice(len(_SAMPLE_TEXTS), size=2, replace=False))
     length = 1 if generator.random() < 0.125 else int(generator.integers(1, 61))
     start = int(generator.integers(0, len(text) - length + 1))
     return {"text": text[start : start + length]}

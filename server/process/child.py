@@ -24,7 +24,7 @@ from typing import NoReturn
 import msgspec
 
 from server.engines.batch_result import BatchResult, RowError
-from server.engines.compile_cache import cache_directory, enable_cache
+from server.engines.compile_cache import cache_directory, enable_cache, open_private_copy, publish
 from server.errors import BatchdError
 from server.process.framing import Unframer, frame
 from server.process.messages import Done, Failed, FromChild, Load, Ready, Run, RunFailed, Tensors, ToChild
@@ -64,7 +64,7 @@ def _load(load: Load, connection: socket.socket) -> ModelWorker | None:
 
     cache = _set_environment(load)
     try:
-        worker = ModelWorker(load.source, load.settings, send, cache, importing=_quiet_stderr())
+        worker = ModelWorker(load.source, load.settings, send, cache and cache[0], importing=_quiet_stderr())
     except BatchdError as error:
         send(Failed(type(error).__name__, error.message))
         return None
@@ -74,18 +74,24 @@ def _load(load: Load, connection: socket.socket) -> ModelWorker | None:
         send(Failed(type(failure).__name__, failure.message))
         return None
     send(Ready(worker.description))
+    if cache:
+        publish(*cache)
     return worker
 
 
-def _set_environment(load: Load) -> Path | None:
-    """Sets what TensorFlow reads when it is imported; returns the directory of the compile cache in use."""
+def _set_environment(load: Load) -> tuple[Path, Path] | None:
+    """Sets what TensorFlow reads when it is imported; returns this process's compile cache and the model's."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if load.settings.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     if not load.settings.compile_cache:
         return None
     directory = cache_directory(load.source.location, load.source.model)
-    return directory if enable_cache(directory, os.environ) else None
+    try:
+        private = open_private_copy(directory)
+    except OSError:
+        return None
+    return (private, directory) if enable_cache(private, os.environ) else None
 
 
 def _answer(worker: ModelWorker, run: Run, inputs: Arena, outputs: Arena) -> Done | RunFailed:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from server.engines import build_engine
-from server.engines.compile_cache import cache_directory, enable_cache
+from server.engines import build_engine, compile_cache
+from server.engines.compile_cache import cache_directory, enable_cache, open_private_copy, publish
 from server.engines.compile_watch import CompileWatch
 from server.engines.device import set_up_device
 from server.engines.samples import draw_samples
@@ -65,6 +65,33 @@ def test_a_cache_that_cannot_be_used_is_left_out(tmp_path):
     assert not enable_cache(tmp_path / "file" / "below", environment)
     assert not enable_cache(tmp_path / "with space", environment)
     assert environment == {}
+
+
+def test_a_process_works_in_a_copy_and_publishes_what_it_compiled(tmp_path):
+    directory = tmp_path / "model-1"
+    directory.mkdir()
+    (directory / "old.pb").write_text("old")
+    left_behind = tmp_path / "model-1.run-999999999"
+    left_behind.mkdir()
+    private = open_private_copy(directory)
+    assert private != directory
+    assert not left_behind.exists()
+    assert (private / "old.pb").read_text() == "old"
+    (private / "new.pb").write_text("new")
+    assert not (directory / "new.pb").exists()
+    publish(private, directory)
+    assert sorted(entry.name for entry in directory.iterdir()) == ["new.pb", "old.pb"]
+
+
+def test_the_oldest_entries_go_when_there_are_too_many(tmp_path, monkeypatch):
+    monkeypatch.setattr(compile_cache, "_MOST_ENTRIES", 2)
+    directory = tmp_path / "model-1"
+    private = open_private_copy(directory)
+    for age, name in enumerate(("third", "second", "first")):
+        (private / name).write_text("")
+        os.utime(private / name, ns=(10 - age, 10 - age))
+    publish(private, directory)
+    assert sorted(entry.name for entry in directory.iterdir()) == ["second", "third"]
 
 
 @pytest.mark.full
