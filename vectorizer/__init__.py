@@ -7,6 +7,7 @@ How it works, pass by pass: `tracing.py`, `analysis.py`, `plan.py`, `emission.py
 """
 
 from vectorizer.derivatives import grad, hessian, jacobian
+from vectorizer.drop_ins import pfor, vectorized_map
 from vectorizer.errors import Finding, VectorizationError
 from vectorizer.registry import convert, supported_ops
 from vectorizer.tracing import trace
@@ -22,7 +23,9 @@ __all__ = [
     "grad",
     "hessian",
     "jacobian",
+    "pfor",
     "supported_ops",
     "trace",
     "vectorize",
+    "vectorized_map",
 ]

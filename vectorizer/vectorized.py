@@ -22,7 +22,7 @@ from vectorizer.program import Var
 from vectorizer.report import Report
 from vectorizer.tf_internals import flat_call
 from vectorizer.tracing import normalise, trace_function
-from vectorizer.values import NotConvertible, Size, batched, pad_axis, shared
+from vectorizer.values import NotConvertible, Size, batched, dimension, pad_axis, shared
 
 
 @dataclass(frozen=True)
@@ -226,14 +226,19 @@ class Vectorized:
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """A batch in, a batch out: dense tensors `[B, ...]` or RaggedTensors; ragged out where sizes vary.
 
-        Raises the first failing row's own error.
+        Raises the first failing row's own error; inside a graph, an assertion error if any row fails.
         """
         values = [named[name] for name in self.input_names] if named else list(arguments)
         arrays, lengths = self._densify(values)
-        outputs, out_lengths, ok = self._flexible.traced(arrays, lengths, int(arrays[0].shape[0]))
-        failed = np.flatnonzero(~ok.numpy())
-        if len(failed):
-            self._raise_row(arrays, lengths, int(failed[0]))
+        outputs, out_lengths, ok = self._flexible.traced(arrays, lengths, dimension(arrays[0], 0))
+        if hasattr(ok, "numpy"):
+            failed = np.flatnonzero(~ok.numpy())
+            if len(failed):
+                self._raise_row(arrays, lengths, int(failed[0]))
+        else:
+            message = f"{self._name} rejects an example; called eagerly it says which, and why"
+            with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(ok), [message])]):
+                outputs = [tf.identity(tensor) for tensor in outputs]
         return self._pack([self._ragged(k, tensor, out_lengths) for k, tensor in enumerate(outputs)])
 
     def map(self, examples: Sequence[Sequence[Any]]) -> list[Any]:
@@ -263,7 +268,7 @@ class Vectorized:
                 sizes = [_ragged_lengths(value, axis) for axis in axes]
             else:
                 dense = tf.convert_to_tensor(value, self.input_specs[k].dtype)
-                sizes = [tf.fill([dense.shape[0]], dense.shape[axis + 1]) for axis in axes]
+                sizes = [tf.fill([dimension(dense, 0)], dimension(dense, axis + 1)) for axis in axes]
             arrays.append(dense)
             lengths += sizes
         return arrays, lengths
