@@ -19,7 +19,7 @@ from vectorizer.registry import converts, replay, run_unchanged
 from vectorizer.values import NotConvertible, Value, batched, fill_padding, shared, size_mask, vector
 
 
-@converts("BroadcastGradientArgs", always=True)
+@converts("BroadcastGradientArgs", checks="the operands' sizes differ", always=True)
 def convert_broadcast_gradient_args(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Over which axes the gradient of a broadcast operand is summed. A ragged size isn't taken to be stretched."""
     known = [value.static() for value in inputs]
