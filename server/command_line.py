@@ -102,15 +102,15 @@ def explain(model: str, name: str | None) -> None:
 
 
 @main.command()
-def ops() -> None:
-    """List the TensorFlow ops that can be vectorized."""
+@click.option("--markdown", is_flag=True, help="As the page docs/supported_ops.md.")
+def ops(markdown: bool) -> None:
+    """List the TensorFlow ops that can be vectorized, and what is checked of each."""
     import os
 
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    from vectorizer import supported_ops
+    from vectorizer.op_table import as_markdown, as_text
 
-    for op in supported_ops():
-        click.echo(op.name)
+    click.echo(as_markdown() if markdown else as_text(), nl=not markdown)
 
 
 def _report(location: str, name: str | None) -> str:

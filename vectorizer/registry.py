@@ -36,6 +36,7 @@ _CONVERTER_MODULES = (
     "checks",
     "tensor_lists",
     "optionals",
+    "linalg",
     "gradients",
     "state",
 )

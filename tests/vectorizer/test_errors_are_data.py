@@ -45,8 +45,17 @@ def after(assertion, result):
         return tf.identity(result)
 
 
+REGULAR = [[4.0, 1.0], [1.0, 3.0]]
+SINGULAR = [[1.0, 2.0], [2.0, 4.0]]
+INDEFINITE = [[1.0, 2.0], [2.0, 1.0]]
+NOT_A_NUMBER = [[np.nan, 0.0], [0.0, 1.0]]
+
 # name: (function, specs, good examples, bad examples)
 CASES = {
+    "inverse": (tf.linalg.inv, [f(2, 2)], [[REGULAR], [INDEFINITE]], [[SINGULAR]]),
+    "solve": (lambda a: tf.linalg.solve(a, [[1.0], [2.0]]), [f(2, 2)], [[REGULAR]], [[SINGULAR]]),
+    "lu": (lambda a: tf.linalg.lu(a)[0], [f(2, 2)], [[REGULAR]], [[SINGULAR]]),
+    "eigenvalues": (tf.linalg.eigvalsh, [f(2, 2)], [[REGULAR], [INDEFINITE]], [[NOT_A_NUMBER]]),
     "gather_shared_params": (
         lambda k: tf.gather(TABLE, k),
         [i(2)],

@@ -809,6 +809,55 @@ def gradients():
     yield Line("TensorListPopBack", pushed_and_popped, (f(2),))
 
 
+def spread(generator, spec, shape):
+    """Matrices far from singular."""
+    values = usual(generator, spec, shape)
+    return values + 5 * np.eye(shape[-1], dtype=values.dtype) if len(shape) > 1 and shape[-1] == shape[-2] else values
+
+
+def gram(x):
+    return tf.matmul(x, x, transpose_b=True)
+
+
+def linear_algebra():
+    for dtype in (tf.float32, tf.float64):
+        stack = f(2, 3, 3, dtype=dtype)
+        yield Line("Cholesky", lambda x: tf.linalg.cholesky(gram(x)), (stack,), spread, rtol=1e-3)
+        yield Line("MatrixInverse", tf.linalg.inv, (stack,), spread, rtol=1e-3)
+        yield Line("Lu", lambda x: tf.linalg.lu(x), (stack,), spread, rtol=1e-3)
+        yield Line("MatrixSolve", tf.linalg.solve, (stack, f(2, 3, 2, dtype=dtype)), spread, rtol=1e-3)
+        triangle = lambda x, y: tf.linalg.triangular_solve(x, y, lower=True)
+        yield Line("MatrixTriangularSolve", triangle, (stack, f(2, 3, 2, dtype=dtype)), spread, rtol=1e-3)
+        yield Line(
+            "MatrixDeterminant LogMatrixDeterminant",
+            lambda x: (tf.linalg.det(x), tf.linalg.slogdet(x)),
+            (stack,),
+            spread,
+            rtol=1e-3,
+        )
+        yield Line("SelfAdjointEigV2", lambda x: tf.linalg.eigvalsh(gram(x)), (stack,), spread, rtol=1e-3)
+        yield Line("Svd", lambda x: tf.linalg.svd(x, compute_uv=False), (stack,), rtol=1e-3)
+        yield Line("Qr", tf.linalg.qr, (stack,), spread, rtol=1e-3)
+    spectrum = f(4, 4, 4, dtype=tf.complex64)
+    for name in "FFT IFFT FFT2D IFFT2D FFT3D IFFT3D".split():
+        yield Line(name, lambda x, n=name: raw(n, x), (spectrum,), rtol=1e-3)
+    yield Line("RFFT", lambda x: tf.math.real(tf.signal.rfft(x)), (f(2, 8),), rtol=1e-3)
+    yield Line("IRFFT", lambda x: tf.signal.irfft(x), (f(2, 5, dtype=tf.complex64),), rtol=1e-3)
+    yield Line("Cross", tf.linalg.cross, (f(2, 3), f(2, 3)))
+    yield Line("Cross", tf.linalg.cross, (f(None, 3), f(None, 3)))
+    colours = f(None, 4, 3)
+    yield Line(
+        "RGBToHSV HSVToRGB",
+        lambda x: (tf.image.rgb_to_hsv(x), tf.image.hsv_to_rgb(x)),
+        (colours,),
+        below_one,
+        rtol=1e-4,
+    )
+    changes = "AdjustHue AdjustSaturation AdjustContrastv2"
+    yield Line(changes, lambda x: [raw(name, x, 0.3) for name in changes.split()], (f(4, 4, 3),), below_one, rtol=1e-3)
+    yield Line("Bucketize", lambda x: raw("Bucketize", x, boundaries=[-1.0, 0.0, 2.0]), (f(None),))
+
+
 LINES = [
     line
     for family in (
@@ -823,6 +872,7 @@ LINES = [
         lists,
         checks,
         gradients,
+        linear_algebra,
     )
     for line in family()
 ]
