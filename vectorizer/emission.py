@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from vectorizer import branches, fallback, loops
 from vectorizer.batch import Batch
+from vectorizer.errors import Unconvertible
 from vectorizer.plan import Plan
 from vectorizer.program import Op, Program, Var
 from vectorizer.registry import convert, find, run_unchanged
@@ -30,7 +31,7 @@ class Emitter:
         self.plan = plan
         self.report = report
         self._large = constants
-        self._small: dict[tuple[int, Var], Any] = {}
+        self._small: dict[tuple[Any, Var], Any] = {}
 
     def run(self, program: Program, inputs: Sequence[Any], batch: Batch) -> list[Any]:
         """Emit a nested or whole program on the given values."""
@@ -60,13 +61,19 @@ class Emitter:
             return self._large[var]
         if tf.executing_eagerly():
             return tf.constant(var.constant, dtype=var.dtype)
-        key = (id(tf.compat.v1.get_default_graph()), var)
+        key = (tf.compat.v1.get_default_graph(), var)
         if key not in self._small:
             self._small[key] = tf.constant(var.constant, dtype=var.dtype)
         return self._small[key]
 
     def emit(self, op: Op, inputs: Sequence[Any], batch: Batch) -> Sequence[Any]:
-        """The results of one op."""
+        """The results of one op. Raises Unconvertible where not even a loop over the rows can stand in for it."""
+        try:
+            return self._emit(op, inputs, batch)
+        except NotConvertible as reason:
+            raise Unconvertible(op, str(reason)) from reason
+
+    def _emit(self, op: Op, inputs: Sequence[Any], batch: Batch) -> Sequence[Any]:
         if op.type == "While":
             return loops.emit_while(self, op, inputs, batch)
         if op.bodies:
@@ -79,6 +86,8 @@ class Emitter:
             results = convert(op, inputs, batch)
             return [_settled(value, var, batch) for value, var in zip(results, op.outputs, strict=True)]
         except NotConvertible as reason:
+            if any(var.dtype == tf.variant for var in (*op.inputs, *op.outputs)):
+                raise  # lists have no rows that could be taken one by one
             self.report.add_fallback(op, str(reason))
             return fallback.emit_per_row(op, inputs, batch)
 

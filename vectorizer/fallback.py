@@ -18,10 +18,8 @@ from vectorizer.values import NotConvertible, Size, Value, batched
 
 def emit_per_row(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Value]:
     """Loop `op` over the rows of the batch."""
-    if any(var.dtype in (tf.variant, tf.resource) for var in op.outputs):
-        raise NotConvertible(f"`{op.type}` {op.where()} makes a value that can't be collected row by row")
     if any(var.shape.rank is None for var in op.outputs):
-        raise NotConvertible(f"`{op.type}` {op.where()} has a result of unknown rank")
+        raise NotConvertible("it would be looped over the rows, but has a result of unknown rank")
     if not op.outputs:
         _run_for_effect(op, inputs, batch)
         return []

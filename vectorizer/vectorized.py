@@ -15,14 +15,14 @@ from vectorizer.analysis import analyse
 from vectorizer.batch import Batch
 from vectorizer.boundary import Boundary
 from vectorizer.emission import Emitter
-from vectorizer.errors import Finding, VectorizationError
+from vectorizer.errors import Finding, Unconvertible, VectorizationError
 from vectorizer.kinds import Abstract, Kind
 from vectorizer.plan import make_plan
 from vectorizer.program import Var
 from vectorizer.report import Report
 from vectorizer.tf_internals import flat_call
 from vectorizer.tracing import normalise, trace_function
-from vectorizer.values import NotConvertible, Size, batched, dimension, pad_axis, shared
+from vectorizer.values import Size, batched, dimension, pad_axis, shared
 
 
 @dataclass(frozen=True)
@@ -153,15 +153,11 @@ class Vectorized:
         function = tf.function(program, autograph=False, jit_compile=True if whole else None)
         try:
             concrete = function.get_concrete_function(specs, size_spec, tf.TensorSpec([], tf.int32))
-        except NotConvertible as reason:
-            raise VectorizationError(self._name, self._unconvertible(str(reason))) from reason
+        except Unconvertible as stopped:
+            raise VectorizationError(self._name, [stopped.finding]) from stopped
         if not self.output_dims:
             self.output_dims = tuple(dims)
         return BatchedProgram(concrete, len(specs), self.input_dims, len(self.output_specs))
-
-    def _unconvertible(self, reason: str) -> list[Finding]:
-        suspects = [op for op in self.program.walk() if op.type.startswith("TensorList")] or list(self.program.ops)
-        return [Finding(suspects[0], reason)]
 
     def _longest(self, lengths: tuple[int, ...] | None) -> int | None:
         if lengths is None or not lengths:

@@ -1,7 +1,7 @@
 """Every registered op against the oracle: one line per op, or per group of ops that share a function.
 
-From each line of the table (`tests/support/op_lines.py`) grow cases: fixed and variable dimensions, dtypes, each operand
-in turn shared by all rows; each case is run on batches of 0, 1, 2 and 5 rows. The quick tier takes a seeded sample in
+From each line of the table (`tests/support/op_lines.py`) grow cases: fixed and variable dimensions, dtypes, each
+operand in turn shared by all rows; each case is run on batches of 0, 1, 2 and 5 rows. The quick tier takes a sample in
 which every op occurs.
 """
 

@@ -152,6 +152,17 @@ def test_a_fallback_inside_a_branch_leaves_rows_alone_that_did_not_take_it():
     check(f, [VECTOR], [(np.array(x, "f"),) for x in ([1, 2, 1], [], [3])], fallbacks=1)
 
 
+def test_what_nothing_can_stand_in_for_is_named_with_its_line():
+    def f(x):
+        items = tf.TensorArray(tf.float32, size=2, infer_shape=False)
+        return items.write(0, x).write(1, x[1:]).read(1)
+
+    with pytest.raises(
+        VectorizationError, match=r"`TensorListSetItem` at test_passes.py:\d+: a list of elements of ragged"
+    ):
+        vectorize(f, [VECTOR])
+
+
 def test_all_refused_ops_are_listed_at_once():
     state = tf.Variable(0.0)
 

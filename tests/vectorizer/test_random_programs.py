@@ -5,7 +5,7 @@ import pytest
 from tests.support.oracle import check
 from tests.support.random_programs import SPECS, examples, program
 
-QUICK, FULL = range(40), range(40, 600)
+QUICK, FULL = range(40), range(40, 400)
 
 
 def run(seed):
