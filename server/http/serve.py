@@ -22,6 +22,7 @@ from server.dispatcher import Dispatcher
 from server.engines.settings import EngineSettings
 from server.errors import BatchdError
 from server.http.application import create_application, product_version
+from server.http.protocol import Protocol
 from server.loading_progress import loading_progress
 from server.metrics import Metrics, new_registry
 from server.process.host import EngineProcess
@@ -82,7 +83,7 @@ async def _serve(settings: Settings, locations: Sequence[str], listening: socket
         uvicorn.Config(
             application,
             loop="uvloop",
-            http="httptools",
+            http=Protocol,
             ws="none",
             lifespan="off",
             log_config=None,
