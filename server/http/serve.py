@@ -31,6 +31,8 @@ from server.supervisor import Supervisor
 
 _log = logging.getLogger("batchd")
 _BACKLOG = 2048
+_CLOSE_TIMEOUT_S = 5
+"""How long connections may outlive the drained queue: replies that are still being read, requests half sent."""
 
 
 class _Listener(uvicorn.Server):
@@ -90,7 +92,7 @@ async def _serve(settings: Settings, locations: Sequence[str], listening: socket
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            timeout_graceful_shutdown=int(settings.drain_timeout_s) + 1,
+            timeout_graceful_shutdown=_CLOSE_TIMEOUT_S,
         )
     )
     stop = _on_signals()
