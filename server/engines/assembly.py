@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -16,6 +17,10 @@ from server.model_description import TensorDescription
 
 Dim = tuple[int, int]
 """A variable dimension: which input or output, and which axis of one example."""
+
+PADDING_LIMIT_BYTES = 256 * 1024 * 1024
+"""A batch that would need more padding than this isn't stacked: a tall row beside a wide one pads both to
+their product, which can be all the memory there is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,15 @@ class Assembly:
         sent = sum(array.size for array in stacked)
         real = sum(array.size for row in rows for array in row)
         return Assembled(stacked, lengths, len(rows), missing, 1 - real / sent if sent else 0.0)
+
+    def padding_bytes(self, rows: Sequence[Example]) -> int:
+        """Returns how much padding `stack` would add to pad the rows to the longest."""
+        padding = 0
+        for index, dtype in enumerate(self._dtypes):
+            shapes = [row[index].shape for row in rows]
+            largest = prod(map(max, zip(*shapes, strict=True)))
+            padding += (len(rows) * largest - sum(map(prod, shapes))) * dtype.itemsize
+        return padding
 
     def split(self, outputs: Sequence[Array], lengths: Sequence[Array], rows: int) -> list[Outputs]:
         """Cuts batched outputs into `rows` answers, each output to its own length."""

@@ -2,13 +2,15 @@
 
 A batched program says which rows it could not answer (`ok`); where the call as a whole raised, none of them
 is. Those rows are run one by one through the per-example function, whose value or error is the answer.
+Rows whose sizes differ so much that they can't be stacked never meet in a program at all.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
-from server.engines.batch_result import Example, Outputs, RowError
+from server.engines.batch_result import BatchResult, BatchStats, Example, Outputs, RowError
 from server.engines.per_example import PerExample
 
 
@@ -29,3 +31,17 @@ def answer_alone(
     for index in alone:
         merged[index] = per_example.answer(rows[index])
     return merged, len(alone)
+
+
+def run_alone(per_example: PerExample, rows: Sequence[Example]) -> BatchResult:
+    """Answers a batch row by row, where its padding would take too much memory."""
+    started_at = time.perf_counter()
+    merged, alone = answer_alone(per_example, rows, None, [])
+    stats = BatchStats(
+        compute_s=time.perf_counter() - started_at,
+        isolated=alone,
+        program="alone",
+        cold=True,
+        failure="the rows' sizes differ too much to be padded to one",
+    )
+    return BatchResult(merged, stats)

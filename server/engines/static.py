@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from server.engines import OnStep
-from server.engines.assembly import Assembled, Assembly
+from server.engines.assembly import PADDING_LIMIT_BYTES, Assembled, Assembly
 from server.engines.batch_result import Array, BatchResult, BatchStats, Example, Outputs
 from server.engines.buckets import length_levels, make_buckets
 from server.engines.error_text import row_message, tracing_message
-from server.engines.isolation import answer_alone
+from server.engines.isolation import answer_alone, run_alone
 from server.engines.measure import Lengths, Measure, fits
 from server.engines.per_example import PerExample
 from server.engines.samples import fill_batch
@@ -130,6 +130,8 @@ class StaticEngine:
         started_at = time.perf_counter()
         choice = self._choices.get(bucket)
         warm = choice is not None and len(rows) <= bucket.rows and self._all_fit(rows, bucket)
+        if not warm and self._assembly.padding_bytes(rows) > PADDING_LIMIT_BYTES:
+            return run_alone(self._per_example, rows)
         xla = choice.xla if warm and choice else None
         batch = self._pad(rows, bucket) if xla else self._assembly.stack(rows, len(rows), None)
         assembled_at = time.perf_counter()

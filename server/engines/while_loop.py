@@ -15,11 +15,11 @@ import numpy as np
 import tensorflow as tf
 
 from server.engines import OnStep
-from server.engines.assembly import Assembly
+from server.engines.assembly import PADDING_LIMIT_BYTES, Assembly
 from server.engines.batch_result import BatchResult, BatchStats, Example, Outputs, as_array
 from server.engines.buckets import make_buckets
 from server.engines.error_text import row_message
-from server.engines.isolation import answer_alone
+from server.engines.isolation import answer_alone, run_alone
 from server.engines.measure import Lengths
 from server.engines.per_example import PerExample
 from server.engines.settings import EngineSettings
@@ -64,6 +64,8 @@ class WhileLoopEngine:
         return ()
 
     def run(self, rows: Sequence[Example], bucket: Bucket) -> BatchResult:
+        if self._assembly.padding_bytes(rows) > PADDING_LIMIT_BYTES:
+            return run_alone(self._per_example, rows)
         started_at = time.perf_counter()
         batch = self._assembly.stack(rows, len(rows), None)
         assembled_at = time.perf_counter()

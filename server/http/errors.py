@@ -16,8 +16,13 @@ from server.errors import BatchdError
 _log = logging.getLogger("batchd.http")
 
 
+_LONGEST_MESSAGE = 2000
+
+
 def error_body(message: str) -> bytes:
-    """Returns the JSON of an error."""
+    """Returns the JSON of an error; a message that repeats much of a large request is cut."""
+    if len(message) > _LONGEST_MESSAGE:
+        message = f"{message[:_LONGEST_MESSAGE]}..."
     return orjson.dumps({"error": message})
 
 

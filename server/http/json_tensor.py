@@ -83,7 +83,8 @@ def _element(tensor: TensorDescription, dtype: np.dtype[Any], leaf: Any, positio
     if dtype.kind == "f" and isinstance(leaf, str) and leaf in _NONFINITE:
         return _NONFINITE[leaf]
     if _kind(leaf) not in _ACCEPTED[dtype.kind]:
-        hint = ' (allowed strings are "NaN", "Infinity", "-Infinity")' if isinstance(leaf, str) else ""
+        names = ' (allowed strings are "NaN", "Infinity", "-Infinity")'
+        hint = names if dtype.kind == "f" and isinstance(leaf, str) else ""
         raise _wrong_element(tensor, f"{_kind(leaf)}{_where(position)}{hint}")
     if dtype.kind == "f":
         if _overflows(dtype, leaf):

@@ -22,6 +22,7 @@ from server.dispatcher import Dispatcher
 from server.engines.settings import EngineSettings
 from server.errors import BatchdError
 from server.http.application import create_application, product_version
+from server.http.protocol import Protocol
 from server.loading_progress import loading_progress
 from server.metrics import Metrics, new_registry
 from server.process.host import EngineProcess
@@ -30,6 +31,8 @@ from server.supervisor import Supervisor
 
 _log = logging.getLogger("batchd")
 _BACKLOG = 2048
+_CLOSE_TIMEOUT_S = 5
+"""How long connections may outlive the drained queue: replies that are still being read, requests half sent."""
 
 
 class _Listener(uvicorn.Server):
@@ -82,14 +85,14 @@ async def _serve(settings: Settings, locations: Sequence[str], listening: socket
         uvicorn.Config(
             application,
             loop="uvloop",
-            http="httptools",
+            http=Protocol,
             ws="none",
             lifespan="off",
             log_config=None,
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            timeout_graceful_shutdown=int(settings.drain_timeout_s) + 1,
+            timeout_graceful_shutdown=_CLOSE_TIMEOUT_S,
         )
     )
     stop = _on_signals()

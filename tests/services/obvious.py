@@ -35,6 +35,17 @@ def square_each(values):
 
 
 @model(
+    name="sum_of_grid",
+    inputs={"grid": tf.TensorSpec([None, None], tf.float32)},
+    samples=lambda rng: rng.standard_normal(rng.integers(1, 4, 2)).astype("float32"),
+    max_batch_size=8,
+)
+def sum_of_grid(grid):
+    """Two variable dimensions."""
+    return tf.reduce_sum(grid)
+
+
+@model(
     name="pick",
     inputs={"id": tf.TensorSpec([], tf.int32)},
     samples=[0, 1, 2, 3, 4],

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from server.dispatcher import Dispatcher
 from server.engines.settings import EngineSettings
 from server.http.application import create_application
+from server.http.protocol import Protocol
 from server.loading_progress import ProgressLines
 from server.metrics import Metrics
 from server.supervisor import Supervisor
@@ -75,7 +76,7 @@ async def running(
     )
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listener = _Listener(
-            uvicorn.Config(application, http="httptools", ws="none", lifespan="off", log_config=None, access_log=False)
+            uvicorn.Config(application, http=Protocol, ws="none", lifespan="off", log_config=None, access_log=False)
         )
         answering = asyncio.create_task(listener.serve(sockets=[listening]))
         loading = asyncio.create_task(supervisor.start())

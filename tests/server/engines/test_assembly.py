@@ -37,6 +37,16 @@ def test_variable_dimensions_are_padded_and_their_lengths_kept():
     assert [array.shape for array in exact.inputs] == [(2, 2, 2, 3), (2, 3)]
 
 
+def test_padding_is_known_before_it_is_added():
+    assembly = Assembly([GRID, WORDS, POINT], [])
+    rows = [
+        (np.ones((2, 2, 1), np.float32), words(b"a"), np.array([1, 2], np.int32)),
+        (np.ones((0, 2, 3), np.float32), words(), np.array([3, 4], np.int32)),
+    ]
+    assert assembly.padding_bytes(rows) == (2 * 12 - 4) * 4 + (2 - 1) * 8
+    assert assembly.padding_bytes(rows[:1]) == 0
+
+
 def test_scalar_strings():
     batch = Assembly([TEXT], []).stack([(np.array(b"x\x00", object),), (np.array(b"", object),)], 2, None)
     assert batch.inputs[0].tolist() == [b"x\x00", b""]

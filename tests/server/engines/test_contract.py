@@ -112,6 +112,13 @@ def test_an_example_longer_than_every_bucket_is_answered(engine_for):
     assert values(result) == [(200, [i * i for i in range(200)]), (2, [0, 1])]
 
 
+def test_a_tall_row_beside_a_wide_one_costs_nobody_an_answer(engine_for):
+    engine = engine_for("sum_of_grid")
+    tall, wide = np.ones((300_000, 1), np.float32), np.ones((1, 300_000), np.float32)
+    result = run(engine, [(tall,), ([[2.0]],), (wide,)])
+    assert values(result) == [(300_000.0,), (2.0,), (300_000.0,)]
+
+
 def test_strings_in_and_out(engine_for):
     engine = engine_for("greet")
     names = ["Ada", "", "名前", b"\xff\x00", "x" * 100]

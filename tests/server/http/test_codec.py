@@ -106,6 +106,12 @@ def test_refusing(text, dtype, shape, sentence):
     assert sentence in refused.value.message
 
 
+def test_names_of_nonfinite_numbers_are_suggested_only_where_they_are_allowed():
+    with pytest.raises(InvalidInput) as refused:
+        read('"1"', "int64", [])
+    assert refused.value.message == "input 'x': expected a single int64, got string"
+
+
 @pytest.mark.parametrize(
     ("array", "text"),
     [

@@ -75,6 +75,28 @@ async def test_the_only_model_needs_no_name():
         assert (await service.predict(inputs={"x": [1]})).json()["model"] == "double"
 
 
+@pytest.mark.parametrize(
+    "request_line",
+    [
+        b"FOO /predict HTTP/1.1",
+        b"POST /predict/\xff HTTP/1.1",
+        b"\x16\x03\x01",
+        b"POST /predict HTTP/1.1\r\ncontent-length: -1",
+    ],
+)
+async def test_what_is_not_http_gets_a_sentence_too(service, request_line):
+    [(status, body)] = await raw(service, request_line + b"\r\n\r\n")
+    assert (status, json.loads(body)) == (400, {"error": "this is not a valid HTTP request"})
+    assert (await service.predict(model="double", inputs={"x": [1]})).status_code == 200
+
+
+async def test_an_error_does_not_repeat_a_large_request(service):
+    reply = await service.predict(model="double", inputs={f"{'k' * 1000}{number}": 1 for number in range(1000)})
+    assert reply.status_code == 400
+    assert reply.json()["error"].startswith("missing input 'x'; unknown input 'kkk")
+    assert len(reply.content) < 3000
+
+
 async def test_the_content_type_does_not_matter(service):
     for content_type in ("text/plain", "application/x-www-form-urlencoded"):
         reply = await service.client.post(

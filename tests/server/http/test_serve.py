@@ -91,6 +91,16 @@ def test_life_of_a_server(tmp_path):
         assert "every queued request was answered" in server.log.read_text()
 
 
+def test_a_request_that_is_half_sent_does_not_hold_up_a_stop(tmp_path):
+    with serving(tmp_path, str(SERVICES / "one.py"), "--engine", "per_request") as server:
+        wait_until_ready(server)
+        with socket.create_connection((server.client.base_url.host, server.client.base_url.port)) as half:
+            half.sendall(b"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
+            assert server.client.get("/healthz").status_code == 200
+            server.process.send_signal(signal.SIGTERM)
+            assert server.process.wait(15) == 0
+
+
 def test_a_model_that_cannot_load_ends_the_start(tmp_path):
     broken = tmp_path / "broken.py"
     broken.write_text("import nothing_of_that_name\n")
