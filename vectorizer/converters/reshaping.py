@@ -9,6 +9,7 @@ gather).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -194,7 +195,8 @@ def _general(value: Value, source: Sequence[Value], target: Sequence[Value], bat
     padded: list[Any] = []
     if hole is not None:
         wanted[hole] = total // tf.maximum(rest, 1)
-    batch.check(_product(wanted) == total if wanted else total == 1)
+    sane = [rest > 0] if hole is not None else [item >= 0 for item in wanted]
+    batch.check(functools.reduce(tf.logical_and, sane, _product(wanted) == total if wanted else total == 1))
     for axis, element in enumerate(target):
         if axis == hole:
             bound = _bound_of_rest(value, target, axis)
