@@ -299,3 +299,12 @@ def test_text_that_is_only_handed_on_stays_outside_what_xla_compiles():
     np.testing.assert_array_equal(square, np.full((2, 2, 2), 2.0))
     assert text.numpy().tolist() == [b"a", b"b"]
     assert ok.numpy().all()
+
+
+def test_a_table_that_all_rows_share_is_not_copied_for_each():
+    """The copies of 2**14 rows would take 64 GiB."""
+    table = tf.zeros([4, 2**18]) + tf.range(4.0)[:, None]
+    v = vectorize(lambda k: (table[:, k], tf.reshape(table, [-1])[k]), [INT])
+    columns, elements = v(tf.range(2**14))
+    np.testing.assert_array_equal(columns, np.tile([0.0, 1.0, 2.0, 3.0], (2**14, 1)))
+    np.testing.assert_array_equal(elements, np.zeros(2**14))

@@ -224,6 +224,10 @@ def pick(value: Value, axis: int, index: Value, batch: Batch) -> Value:
     per_row = position.shape.rank == 1
     if not per_row:
         return Value(tf.gather(value.tensor, position, axis=where), value.batched, sizes)
+    if not value.batched:  # a table for all rows isn't copied for each
+        front = [axis, *(other for other in range(value.rank) if other != axis)]
+        picked = tf.gather(value.tensor, position, axis=axis)
+        return batched(tf.transpose(picked, front) if axis else picked, sizes)
     tensor = batch.rows(value)
     if axis == 0:
         return batched(tf.gather(tensor, position, axis=1, batch_dims=1), sizes)
