@@ -48,7 +48,10 @@ class BucketTime(msgspec.Struct, frozen=True):
 
 
 class SignatureDescription(msgspec.Struct, frozen=True):
-    """A signature: its tensors in order, what is measured, the warm buckets, and how it was vectorized."""
+    """A signature: its tensors in order, what is measured, the warm buckets, and how it was vectorized.
+
+    `max_length` is the largest size that a variable dimension, or a text in bytes, may have; None: any.
+    """
 
     name: str
     inputs: tuple[TensorDescription, ...]
@@ -57,6 +60,7 @@ class SignatureDescription(msgspec.Struct, frozen=True):
     buckets: tuple[Bucket, ...]
     report: dict[str, Any]
     report_text: str
+    max_length: int | None = None
 
 
 class ModelDescription(msgspec.Struct, frozen=True):

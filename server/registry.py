@@ -52,6 +52,7 @@ class ModelSpec:
     input_tensors: tuple[TensorDescription, ...]
     samples: Samples | None
     max_batch_size: int
+    max_length: int | None
     rtol: float | None
     defined_at: str
 
@@ -65,6 +66,7 @@ def model(
     inputs: Mapping[str, Any],
     samples: Samples | None = None,
     max_batch_size: int = 64,
+    max_length: int | None = None,
     rtol: float | None = None,
     version: str = "1",
 ) -> Callable[[Function], Function]:
@@ -77,6 +79,9 @@ def model(
         samples: typical examples, or a function of a `numpy.random.Generator` that gives one. They certify
             that batched equals per-example, and say which lengths to prepare for.
         max_batch_size: most rows in one batch, 1 to 4096.
+        max_length: the largest size of a variable dimension, and of a text in bytes; a longer example is answered
+            with 400. One batch runs at a time, so whoever may send an example that takes a minute holds up all
+            others for a minute. Default: any.
         rtol: relative tolerance of certification; by default it depends on the dtype.
         version: shown in URLs and metrics.
 
@@ -86,7 +91,7 @@ def model(
     """
 
     def register(function: Function) -> Function:
-        _add(_checked_spec(name, function, inputs, samples, max_batch_size, rtol, version))
+        _add(_checked_spec(name, function, inputs, samples, max_batch_size, max_length, rtol, version))
         return function
 
     return register
@@ -140,6 +145,7 @@ def _checked_spec(
     inputs: Mapping[str, Any],
     samples: Samples | None,
     max_batch_size: int,
+    max_length: int | None,
     rtol: float | None,
     version: str,
 ) -> ModelSpec:
@@ -154,6 +160,8 @@ def _checked_spec(
         raise ModelLoadError(f"model '{name}': max_batch_size must be a whole number, got {max_batch_size!r}")
     if not 1 <= max_batch_size <= 4096:
         raise ModelLoadError(f"model '{name}': max_batch_size must be 1 to 4096, got {max_batch_size}")
+    if max_length is not None and (not isinstance(max_length, int) or max_length < 1):
+        raise ModelLoadError(f"model '{name}': max_length must be a whole number of at least 1, got {max_length!r}")
     if rtol is not None and not 0 <= rtol < 1:
         raise ModelLoadError(f"model '{name}': rtol must be at least 0 and below 1, got {rtol}")
     if samples is not None and not callable(samples) and (isinstance(samples, str | bytes) or not len(samples)):
@@ -172,6 +180,7 @@ def _checked_spec(
         input_tensors=tuple(_describe(name, key, spec) for key, spec in inputs.items()),
         samples=samples if samples is None or callable(samples) else tuple(samples),
         max_batch_size=max_batch_size,
+        max_length=max_length,
         rtol=rtol,
         defined_at=_place(function),
     )

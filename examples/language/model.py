@@ -77,6 +77,7 @@ def gru_step(x: tf.Tensor, h: tf.Tensor) -> tf.Tensor:
     inputs={"text": tf.TensorSpec([], tf.string)},
     samples=sample_text,
     max_batch_size=64,
+    max_length=2000,
 )
 def language(text: tf.Tensor) -> dict[str, tf.Tensor]:
     """The language (ISO 639-1 code) of a UTF-8 text, and the probability of each of LANGUAGES."""

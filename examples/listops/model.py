@@ -83,6 +83,7 @@ def checked(symbols: tf.Tensor, children: tf.Tensor) -> tuple[tf.Tensor, tf.Tens
     inputs={"symbols": tf.TensorSpec([None], tf.int32), "children": tf.TensorSpec([None, 4], tf.int32)},
     samples=sample_tree,
     max_batch_size=64,
+    max_length=2000,
 )
 def listops(symbols: tf.Tensor, children: tf.Tensor) -> dict[str, tf.Tensor]:
     """The value (int32) of the tree whose root is the last node, and the probability of each digit [10].

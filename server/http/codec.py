@@ -33,7 +33,7 @@ class SignatureCodec:
 
     def __init__(self, signature: SignatureDescription) -> None:
         self.signature = signature
-        self._readers = {tensor.name: TensorReader(tensor) for tensor in signature.inputs}
+        self._readers = {tensor.name: TensorReader(tensor, signature.max_length) for tensor in signature.inputs}
         self._output_names = [tensor.name for tensor in signature.outputs]
 
     def read(self, inputs: Mapping[str, msgspec.Raw]) -> Example:
@@ -55,9 +55,11 @@ class SignatureCodec:
 
 
 class TensorReader:
-    """Reads one input from its JSON text."""
+    """Reads one input from its JSON text; `max_length` bounds its variable dimensions and the bytes of its texts."""
 
-    def __init__(self, tensor: TensorDescription) -> None:
+    def __init__(self, tensor: TensorDescription, max_length: int | None = None) -> None:
+        self._max_length = max_length
+        self._variable = [axis for axis, size in enumerate(tensor.shape) if size is None]
         self._tensor = tensor
         self._dtype = numpy_dtype(tensor)
         self._rank = len(tensor.shape)
@@ -70,6 +72,24 @@ class TensorReader:
 
     def read(self, text: msgspec.Raw) -> Array:
         """Returns the array. Raises InvalidInput."""
+        array = self._read(text)
+        if self._max_length is not None:
+            self._check_length(array, self._max_length)
+        return array
+
+    def _check_length(self, array: Array, limit: int) -> None:
+        name = self._tensor.name
+        for axis in self._variable:
+            if array.shape[axis] > limit:
+                raise InvalidInput(
+                    f"input {name!r}: {array.shape[axis]} elements, of at most {limit}, along axis {axis}"
+                )
+        if self._dtype.kind == "O":
+            longest = max(map(len, array.flat), default=0)
+            if longest > limit:
+                raise InvalidInput(f"input {name!r}: a text of {longest} bytes, of at most {limit}")
+
+    def _read(self, text: msgspec.Raw) -> Array:
         try:
             value = self._decoder.decode(text)
             with np.errstate(over="ignore"):

@@ -119,6 +119,7 @@ def _describe(
         buckets=tuple(timed.bucket for timed in times),
         report=engine.report,
         report_text=engine.report_text,
+        max_length=spec.max_length,
     )
     return ModelDescription(
         name=spec.name,

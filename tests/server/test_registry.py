@@ -50,6 +50,7 @@ def test_the_default_name_is_the_functions_own():
         ({"name": "-a"}, "can't stand in a URL"),
         ({"version": "1 2"}, "version '1 2' can't stand in a URL"),
         ({"max_batch_size": 0}, "max_batch_size must be 1 to 4096, got 0"),
+        ({"max_length": 0}, "max_length must be a whole number of at least 1, got 0"),
         ({"max_batch_size": 2.0}, "must be a whole number"),
         ({"rtol": -1}, "rtol must be at least 0"),
         ({"samples": []}, "samples must be a non-empty list"),

@@ -175,3 +175,14 @@ def test_anything_is_read_or_refused_in_a_sentence(value, dtype, shape):
 
 def test_base64_is_read_back():
     assert read(json.dumps({"b64": base64.b64encode(b"\x00\xff").decode()}), "string", []).item() == b"\x00\xff"
+
+
+def test_what_is_longer_than_the_model_allows_is_refused_in_a_sentence():
+    vector = TensorReader(TensorDescription("x", "int32", [None, 2]), max_length=2)
+    assert vector.read(msgspec.Raw(b"[[1, 2], [3, 4]]")).shape == (2, 2)
+    with pytest.raises(InvalidInput, match="input 'x': 3 elements, of at most 2, along axis 0"):
+        vector.read(msgspec.Raw(b"[[1, 2], [3, 4], [5, 6]]"))
+    text = TensorReader(TensorDescription("t", "string", []), max_length=4)
+    assert text.read(msgspec.Raw('"aü"'.encode())) == "aü".encode()
+    with pytest.raises(InvalidInput, match="input 't': a text of 5 bytes, of at most 4"):
+        text.read(msgspec.Raw(b'"abcde"'))
