@@ -136,6 +136,9 @@ class ListCarry:
         )
 
     def unpack(self, tensors: Sequence[Any]) -> ListValue:
+        return replace(self._unpack(tensors), origin=object())
+
+    def _unpack(self, tensors: Sequence[Any]) -> ListValue:
         buffer = tensors[0]
         if not self.growing:
             return self.template.with_buffer(buffer)
@@ -154,7 +157,7 @@ class ListCarry:
         ]
 
     def mask(self, active: Any, new: Any, old: Any, batch: Batch) -> Any:
-        return new
+        return new if new.origin is old.origin else select(active, new, old, batch)
 
 
 def select(rows: Any, left: Any, right: Any, batch: Batch) -> Any:
@@ -202,10 +205,20 @@ def _select_list(rows: Any, left: ListValue, right: ListValue, batch: Batch) -> 
     element = known.buffer.shape[2 if known.batched else 1 :]
     left = left.materialised(element, batch, batched=True)
     right = right.materialised(element, batch, batched=True)
-    if left.size is not right.size:
-        raise NotConvertible("branches that return lists of different lengths")
+    if not _alike(left, right):
+        raise NotConvertible("a choice between lists of different lengths, or of elements that differ in shape")
     mask = at_axis(rows, left.buffer.shape.rank - 2)[None]
-    return left.with_buffer(tf.where(mask, left.buffer, right.buffer))
+    origin = left.origin if left.origin is right.origin else object()
+    return replace(left, buffer=tf.where(mask, left.buffer, right.buffer), origin=origin)
+
+
+def _alike(left: ListValue, right: ListValue) -> bool:
+    """Whether both are known to have as many slots, and elements of one shape."""
+    lengths = [left.length.static(), right.length.static()]
+    same = left.length is right.length or (lengths[0] is not None and lengths[0] == lengths[1])
+    if not same or left.size is not right.size or set(left.element_sizes) != set(right.element_sizes):
+        return False
+    return all(right.element_sizes[axis] is size for axis, size in left.element_sizes.items())
 
 
 def pack_all(carries: Sequence[Carry], values: Sequence[Any], batch: Batch) -> list[Any]:

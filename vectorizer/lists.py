@@ -24,7 +24,8 @@ class ListValue:
     """A TensorList. `length` is a per-example or shared int scalar; `size` its Size where it differs between rows.
 
     `element_sizes` are the Sizes of ragged axes of all elements. `roomy`: the buffer has slots beyond `length`, as many
-    as its loop can need, and doesn't grow.
+    as its loop can need, and doesn't grow. Lists of one `origin` are equal in the rows that aren't active: they came of
+    the same list by writes, which mask themselves.
     """
 
     buffer: Any
@@ -35,6 +36,7 @@ class ListValue:
     size: Size | None = None
     element_sizes: Mapping[int, Size] = field(default_factory=dict)
     roomy: bool = False
+    origin: object = field(default_factory=object)
 
     parts = None
 

@@ -74,6 +74,7 @@ class _Loop:
         self._initial = {k: self._start(k) for k in self._carried}
         self._carries: list[Carry] = self._settle_sizes([self._carry(k) for k in self._carried])
         self._exits = [k for k in self._carried if k in self.plan.exits]
+        self._other_lists: set[int] = set()  # of which the body makes other lists, not only writes to them
 
     def _most_steps(self) -> Any:
         """How often the body can run, as far as that is known before it does: int, scalar tensor, or None."""
@@ -208,9 +209,17 @@ class _Loop:
         flat_out, exits_out, ok = strategy(flat, shapes, exits)
         self.batch.check(ok)
         values = unpack_all(self._carries, flat_out)
+        values = [self._settled(k, value) for k, value in zip(self._carried, values, strict=True)]
         for k, exit_value in zip(self._exits, exits_out, strict=True):
             values[self._carried.index(k)] = Value(exit_value, True)
         return values
+
+    def _settled(self, k: int, value: Any) -> Any:
+        """Rows that took no part in the loop have the list from before it, unless an unmasked body made another."""
+        unmasked = self.plan.predicate != Kind.BATCHED and k in self._other_lists
+        if not isinstance(value, ListValue) or unmasked:
+            return value
+        return replace(value, origin=self._initial[k].origin)
 
     def _predicate(self, values: Sequence[Any], batch: Batch) -> Any:
         return self.emitter.run(self._cond, self._bind(values), batch)[0].tensor
@@ -225,6 +234,9 @@ class _Loop:
         old = unpack_all(self._carries, flat)
         results = self.emitter.run(self._body, self._bind(old), inner)
         new = [results[k] for k in self._carried]
+        for k, value, before in zip(self._carried, new, old, strict=True):
+            if isinstance(value, ListValue) and value.origin is not before.origin:
+                self._other_lists.add(k)
         new_exits = []
         for k, previous in zip(self._exits, exits, strict=True):
             value = new[self._carried.index(k)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+import tensorflow as tf
+
 from vectorizer.analysis import Analysis
 from vectorizer.errors import Finding
 from vectorizer.kinds import Abstract, Kind
@@ -114,8 +116,8 @@ def _plan_loop(plan: Plan, op: Op, read: set[Var]) -> LoopPlan:
     ]
     exits = [k for k in uniform if op.outputs[k] in read]
     variables = list(facts.variables)
-    for k in [k for k in exits if not body.inputs[k].shape.is_fully_defined()]:
-        # A uniform value that changes size has a different size in each row once rows have stopped.
+    for k in [k for k in exits if not body.inputs[k].shape.is_fully_defined() or body.inputs[k].dtype == tf.variant]:
+        # A uniform value that changes size differs in size between rows that have stopped; a list is masked by writes.
         variables[k] = replace(variables[k], kind=Kind.BATCHED)
         exits.remove(k)
     return LoopPlan(
