@@ -71,11 +71,11 @@ def align_axis(
     padded = _largest([size.padded for size in distinct])
     result = Size(tf.where(good, lengths, 0), padded)
     for position, size in candidates.items():
-        tensors[position] = _stretch(tensors[position], values[position].batched, size, result, axis, rank)
+        tensors[position] = stretch(tensors[position], values[position].batched, size, result, axis, rank)
     return result
 
 
-def _stretch(tensor: Any, is_batched: bool, size: Size, result: Size, axis: int, rank: int) -> Any:
+def stretch(tensor: Any, is_batched: bool, size: Size, result: Size, axis: int, rank: int) -> Any:
     """Pad to the result's size; rows of length 1 repeat their one element."""
     batch_axis = tensor.shape.rank - rank if is_batched else 0
     where = axis + batch_axis if is_batched else tensor.shape.rank - (rank - axis)
@@ -117,6 +117,20 @@ def align_pair(left: Value, left_axis: int, right: Value, right_axis: int, batch
     batch.check(same)
     size = Size(tf.where(same, first.lengths, 0), _largest([first.padded, second.padded]))
     return _resized(left, left_axis, size, batch), _resized(right, right_axis, size, batch)
+
+
+def agree(values: Sequence[Value], batch: Batch, *, except_axis: int | None = None) -> list[Value]:
+    """Values of one shape but for `except_axis`: rows where they differ in a ragged axis fail."""
+    values = list(values)
+    for axis in range(values[0].rank):
+        if axis == except_axis or not any(axis in value.sizes for value in values):
+            continue
+        for _ in range(2):  # a second sweep hands the last common Size back to the first operands
+            for position in range(1, len(values)):
+                left, right = values[position - 1], values[position]
+                values[position - 1], values[position] = align_pair(left, axis, right, axis, batch)
+            values.reverse()
+    return values
 
 
 def _fixed_size(value: Value, axis: int, batch: Batch) -> Size:

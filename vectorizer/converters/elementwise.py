@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from vectorizer.batch import Batch
-from vectorizer.converters.alignment import align
+from vectorizer.converters.alignment import agree, align
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay, run_unchanged
 from vectorizer.values import Value, batched, size_mask, vector
@@ -38,6 +38,8 @@ BINARY_OF_ONE_SHAPE = """
     SoftplusGrad SoftsignGrad SqrtGrad TanhGrad
 """
 
+_COUNTS = (tf.int32, tf.int64)  # what sizes are counted in; smaller integers wrap around, and no bound holds
+
 
 @converts(UNARY)
 @converts(UNARY_WITHOUT_XLA, compilable=False)
@@ -47,7 +49,7 @@ def convert_unary(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     if value.parts is not None:
         return [vector([_scalar(op, [part], batch) for part in value.parts])]
     (tensor,) = replay(op, [value.tensor])
-    keeps_number = op.type in ("Cast", "StopGradient", "Identity") and tensor.dtype.is_integer
+    keeps_number = op.type in ("Cast", "StopGradient", "Identity") and tensor.dtype in _COUNTS
     return [
         Value(
             tensor,
@@ -85,7 +87,7 @@ def _scalar(op: Op, inputs: Sequence[Value], batch: Batch) -> Value:
     tensors, sizes = align(inputs, batch)
     (tensor,) = replay(op, tensors)
     size = upper = None
-    if tensor.dtype.is_integer and all(value.rank == 0 for value in inputs):
+    if tensor.dtype in _COUNTS and all(value.rank == 0 for value in inputs):
         size, upper = _integer_facts(op, inputs)
     return Value(tensor, True, sizes, size=size, upper=upper)
 
@@ -145,8 +147,8 @@ def _integer_facts(op: Op, inputs: Sequence[Value]) -> tuple[Any, Any]:
     if op.type in ("FloorDiv", "Div", "TruncateDiv", "RealDiv"):
         if constants[1] == 1:
             return left.size, left.upper
-        if constants[1] is not None and constants[1] > 0:
-            return None, left.upper
+        if constants[1] is not None and constants[1] > 0 and left.upper is not None:
+            return None, _max(left.upper, 0)
     return None, None
 
 
@@ -246,10 +248,12 @@ def convert_ternary(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value
     return [batched(tensor, sizes)]
 
 
-@converts("AddN")
+@converts("AddN", checks="the shapes differ")
 def convert_add_n(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """A sum of many operands of one shape."""
-    tensors, sizes = align(inputs, batch)
+    if not any(value.batched for value in inputs):
+        return run_unchanged(op, inputs)
+    tensors, sizes = align(agree(inputs, batch), batch)
     total = tensors[0]
     for tensor in tensors[1:]:
         total = total + tensor

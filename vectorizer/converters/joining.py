@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from vectorizer.batch import Batch, require_static
-from vectorizer.converters.alignment import align, align_pair
+from vectorizer.converters.alignment import agree
 from vectorizer.converters.indexing import take_along
 from vectorizer.program import Op
 from vectorizer.registry import converts, run_unchanged
@@ -27,7 +27,7 @@ from vectorizer.values import (
 )
 
 
-@converts("Pack", always=True)
+@converts("Pack", checks="the shapes differ")
 def convert_pack(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """`tf.stack`; scalars become a vector tracked element by element."""
     if inputs[0].rank == 0 and inputs[0].dtype.is_integer:
@@ -36,8 +36,8 @@ def convert_pack(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
         return run_unchanged(op, inputs)
     axis = int(op.attrs["axis"]) % (inputs[0].rank + 1)
     rows = [Value(batch.rows(value), True, value.sizes) for value in inputs]
-    tensors, sizes = align(rows, batch)
-    tensor = tf.stack(tensors, axis=axis + 1)
+    rows = agree(rows, batch)
+    tensor, sizes = tf.stack([value.tensor for value in rows], axis=axis + 1), rows[0].sizes
     tracked = tuple(inputs) if axis == 0 and any(value.parts is not None for value in inputs) else None
     sizes = {own + (own >= axis): size for own, size in sizes.items()}
     return [Value(tensor, True, sizes, vectors=tracked)]
@@ -70,23 +70,11 @@ def convert_concat(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]
     if values[0].rank == 1 and values[0].dtype.is_integer and any(value.parts is not None for value in values):
         return [vector([part for value in values for part in value.elements()])]
     rows = [Value(batch.rows(value), True, value.sizes) for value in values]
-    rows = _agree_elsewhere(rows, axis, batch)
+    rows = agree(rows, batch, except_axis=axis)
     sizes = {own: size for value in rows for own, size in value.sizes.items() if own != axis}
     if not any(axis in value.sizes for value in rows):
         return [batched(tf.concat([value.tensor for value in rows], axis + 1), sizes)]
     return [_concat_ragged(rows, axis, sizes, batch)]
-
-
-def _agree_elsewhere(rows: list[Value], axis: int, batch: Batch) -> list[Value]:
-    """Ragged axes other than the concatenated one must agree between all operands."""
-    for other in range(rows[0].rank):
-        if other == axis or not any(other in value.sizes for value in rows):
-            continue
-        for _ in range(2):  # a second sweep hands the last common Size back to the first operands
-            for position in range(1, len(rows)):
-                rows[position - 1], rows[position] = align_pair(rows[position - 1], other, rows[position], other, batch)
-            rows.reverse()
-    return rows
 
 
 def _concat_ragged(rows: Sequence[Value], axis: int, sizes: dict[int, Size], batch: Batch) -> Value:

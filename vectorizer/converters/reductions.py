@@ -83,7 +83,12 @@ def convert_reduction(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Val
     for axis in axes:
         dim = value.sizes[axis].lengths if axis in value.sizes else tf.shape(tensor)[axis + 1]
         count = count * tf.cast(dim, tensor.dtype)
-    return [batched(total / at_axis(count, total.shape.rank - 1), sizes)]
+    count = at_axis(count, total.shape.rank - 1)
+    if tensor.dtype.is_integer:
+        return [batched(tf.truncatediv(total, tf.maximum(count, tf.ones([], count.dtype))), sizes)]
+    if tensor.dtype.is_complex:
+        return [batched(tf.math.divide_no_nan(total, count), sizes)]  # TensorFlow's mean of no complex number is zero
+    return [batched(total / count, sizes)]
 
 
 def _reduce(op: Op, tensor: Any, axes: Any) -> list[Any]:
@@ -104,10 +109,11 @@ def _product(value: Value, batch: Batch) -> Value:
         if part.batched:
             size = part.size if constant and size is None else None
             constant = False
-            upper = None if upper is None or part.upper is None else upper * part.upper
+            lengths = part.size is not None  # never negative: the product of two that are would be above the bound
+            upper = None if upper is None or part.upper is None or not lengths else upper * part.upper
         else:
             known = part.static()
-            upper = None if upper is None or known is None else upper * int(known)
+            upper = None if upper is None or known is None or known < 0 else upper * int(known)
             if known is None or int(known) != 1:
                 size = None
                 constant = False
