@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from vectorizer.program import Op, Program, Var
 
+_BROADCASTING = frozenset({"Maximum", "Minimum", "AddV2", "Mul", "Sub"})
 _HARMLESS = frozenset(
     {
         "Shape",
@@ -23,14 +24,10 @@ _HARMLESS = frozenset(
         "Cast",
         "Prod",
         "BroadcastGradientArgs",
-        "Maximum",
-        "Minimum",
-        "AddV2",
-        "Mul",
-        "Sub",
         "ExpandDims",
         "ZerosLike",
         "OnesLike",
+        *_BROADCASTING,
     }
 )
 
@@ -57,7 +54,7 @@ def _move_invariant_ops(loop: Op) -> tuple[list[Op], Op]:
     made: list[Var] = []
     for op in body.ops:
         known = all(var in outside or var.constant is not None for var in op.inputs)
-        if op.type in _HARMLESS and op.inputs and known and all(var.constant is None for var in op.outputs):
+        if _harmless(op) and op.inputs and known and all(var.constant is None for var in op.outputs):
             copies = tuple(Var(f"{var.name}/hoisted", var.dtype, var.shape) for var in op.outputs)
             inputs = tuple(outside.get(var, var) for var in op.inputs)
             moved.append(replace(op, inputs=inputs, outputs=copies))
@@ -75,6 +72,12 @@ def _move_invariant_ops(loop: Op) -> tuple[list[Op], Op]:
     inputs = (*loop.inputs, *(outside[var] for var in made))
     outputs = (*loop.outputs, *(_twin(var) for var in made))
     return [*constants, *moved], replace(loop, inputs=inputs, outputs=outputs, bodies=bodies)
+
+
+def _harmless(op: Op) -> bool:
+    """Whether the op can't fail: operands of open shape may not broadcast, and a loop may never get there."""
+    fits = all(var.shape.is_fully_defined() for var in op.inputs) or sum(var.rank != 0 for var in op.inputs) <= 1
+    return op.type in _HARMLESS and (fits or op.type not in _BROADCASTING)
 
 
 def _twin(var: Var) -> Var:
