@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from vectorizer.batch import Batch, require_static
+from vectorizer.converters.alignment import align_pair
 from vectorizer.converters.reductions import example_axes
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay, run_unchanged
@@ -68,6 +69,11 @@ def gather_rows(params: Value, indices: Value, batch: Batch, axis: int = 0, batc
             tensor = _never_empty(tensor, where)
     else:
         size = own_size.padded
+    for dim in range(batch_dims):
+        if dim in params.sizes or dim in indices.sizes:
+            params, indices = align_pair(params, dim, indices, dim, batch)
+    if batch_dims:
+        tensor = params.tensor if own_size is not None else _never_empty(params.tensor, axis + int(params.batched))
     index = check_index(indices, size, batch, own_size=own_size)
     sizes = _gathered_sizes(params, indices, axis, batch_dims)
     if batch_dims and not (params.batched and indices.batched):
@@ -178,8 +184,11 @@ def convert_tensor_scatter(op: Op, inputs: Sequence[Value], batch: Batch) -> lis
         raise NotConvertible("coordinates of unknown length")
     if any(axis >= indices.rank - 1 for axis in updates.sizes):
         raise NotConvertible("a scatter of slices of ragged shape")
+    for axis in range(min(indices.rank - 1, updates.rank)):
+        if axis in indices.sizes or axis in updates.sizes:
+            indices, updates = align_pair(indices, axis, updates, axis, batch)
     coordinates = _checked_coordinates(target, indices, depth, batch)
-    if not any(value.batched for value in inputs):
+    if not any(value.batched for value in (target, indices, updates)):
         return [shared(_SCATTERS[op.type](target.tensor, coordinates, updates.tensor))]
     if coordinates.shape.rank == indices.rank:
         coordinates = batch.rows(shared(coordinates))
@@ -266,14 +275,19 @@ def convert_reverse(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value
     return [batched(tensor, value.sizes)]
 
 
-@converts("ReverseSequence")
+@converts("ReverseSequence", checks="a length is out of range")
 def convert_reverse_sequence(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Reverses the first elements of each slice: the batch joins the slices."""
     value, lengths = inputs
-    if value.sizes or op.attrs["batch_dim"] != 0:
+    if not any(item.batched for item in inputs):
+        return run_unchanged(op, inputs)
+    if value.sizes or lengths.sizes or op.attrs["batch_dim"] != 0:
         raise NotConvertible("a reversal of sequences along this axis")
     tensor, counts = batch.rows(value), batch.rows(lengths)
     shape = tf.shape(tensor)
+    longest = tf.cast(shape[op.attrs["seq_dim"] + 1], counts.dtype)
+    batch.check(tf.reduce_all(tf.logical_and(counts >= 0, counts <= longest), 1))
+    counts = tf.clip_by_value(counts, 0, longest)
     flat = tf.reshape(tensor, tf.concat([[shape[0] * shape[1]], shape[2:]], 0))
     (result,) = replay(op, [flat, tf.reshape(counts, [-1])])
     result = tf.reshape(result, shape)

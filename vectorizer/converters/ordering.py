@@ -8,9 +8,10 @@ from typing import Any
 import tensorflow as tf
 
 from vectorizer.batch import Batch, require_static
+from vectorizer.converters.alignment import align_pair
 from vectorizer.converters.reductions import lowest
 from vectorizer.program import Op
-from vectorizer.registry import converts, replay
+from vectorizer.registry import converts, replay, run_unchanged
 from vectorizer.values import NotConvertible, Size, Value, batched, dimension, fill_padding, size_mask
 
 
@@ -48,12 +49,16 @@ def _at_least(tensor: Any, count: int, dtype: Any) -> Any:
     return tf.pad(tensor, [*pads, [0, missing]], constant_values=tf.constant(lowest(dtype), dtype))
 
 
-@converts("LowerBound UpperBound")
+@converts("LowerBound UpperBound", checks="the table has another number of rows")
 def convert_bound(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """`tf.searchsorted` on matrices: the batch joins the rows."""
     table, keys = inputs
+    if not any(item.batched for item in inputs):
+        return run_unchanged(op, inputs)
     if table.sizes:
         raise NotConvertible("a search in a ragged table")
+    if 0 in keys.sizes:
+        table, keys = align_pair(table, 0, keys, 0, batch)
     left, right = batch.rows(table), batch.rows(keys)
     shape = tf.shape(right)
     (found,) = replay(op, [tf.reshape(left, [-1, tf.shape(left)[-1]]), tf.reshape(right, [-1, shape[-1]])])

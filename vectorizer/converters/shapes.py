@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from vectorizer.batch import Batch, require_static
+from vectorizer.converters.alignment import stretch
 from vectorizer.converters.indexing import take_along
 from vectorizer.converters.reductions import example_axes
 from vectorizer.program import Op
@@ -107,10 +108,8 @@ def dense_dims(elements: Sequence[Value], batch: Batch) -> tuple[list[Any], dict
 def convert_fill(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """A tensor of one value, of a shape that may differ between rows."""
     elements = inputs[0].elements() if inputs[0].rank == 1 and inputs[0].shape != [0] else ()
-    for element in elements:
-        if element.batched and element.size is None:
-            batch.check(element.tensor >= 0)
-    dims, sizes = dense_dims(elements, batch)
+    _check_sizes(elements, batch)
+    dims, sizes = dense_dims([_at_least_zero(element, batch) for element in elements], batch)
     value = inputs[1]
     if not value.batched and not sizes:
         return [shared(tf.fill(dims, value.tensor))]
@@ -118,26 +117,46 @@ def convert_fill(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     return [batched(tf.broadcast_to(tensor, [batch.size, *dims]), sizes)]
 
 
-@converts("BroadcastTo")
+@converts("BroadcastTo", checks="the shape has another size")
 def convert_broadcast_to(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Broadcasts to a shape that may differ between rows."""
     value, shape = inputs
+    if not any(item.batched for item in inputs):
+        return run_unchanged(op, inputs)
     elements = shape.elements()
+    _check_sizes(elements, batch)
     dims, sizes = dense_dims(elements, batch)
     missing = len(dims) - value.rank
-    for axis, size in value.sizes.items():
+    tensors = [batch.rows(value)[(slice(None), *([None] * missing), ...)]]
+    for axis in range(value.rank):
         target = axis + missing
-        if sizes.get(target) is not size:
-            raise NotConvertible("a ragged dimension broadcast to another size")
-    tensor = batch.rows(value)[(slice(None), *([None] * missing), ...)]
-    return [batched(tf.broadcast_to(tensor, [batch.size, *dims]), sizes)]
+        own, wanted = value.sizes.get(axis), sizes.get(target)
+        if own is wanted or (own is None and value.shape[axis] == 1):
+            continue
+        length = own.lengths if own is not None else dimension(tensors[0], target + 1)
+        goal = wanted.lengths if wanted is not None else dims[target]
+        batch.check(tf.logical_or(tf.equal(length, goal), tf.equal(length, 1)))
+        size = own if own is not None else Size(tf.fill([batch.size], length), length)
+        result = wanted if wanted is not None else Size(tf.fill([batch.size], goal), goal)
+        tensors[0] = stretch(tensors[0], True, size, result, target, len(dims))
+    return [batched(tf.broadcast_to(tensors[0], [batch.size, *dims]), sizes)]
 
 
-@converts("Tile")
+def _check_sizes(elements: Sequence[Value], batch: Batch) -> None:
+    """Rows that ask for fewer than no elements fail."""
+    for element in elements:
+        if element.batched and element.size is None:
+            batch.check(element.tensor >= 0)
+
+
+@converts("Tile", checks="a count is negative")
 def convert_tile(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Repeats along axes; a ragged axis, or a count that differs between rows, by a gather."""
     value, multiples = inputs
+    if not any(item.batched for item in inputs):
+        return run_unchanged(op, inputs)
     tensor, sizes = batch.rows(value), dict(value.sizes)
+    _check_sizes(multiples.elements(), batch)
     for axis, element in enumerate(multiples.elements()):
         known = element.static()
         if known == 1:
@@ -168,6 +187,8 @@ def convert_range(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
         if delta.static() is None or delta.static() == 0:
             batch.check(delta.tensor != 0)
             delta = shared(tf.where(delta.tensor == 0, tf.ones([], delta.dtype), delta.tensor))
+        if None in [value.static() for value in inputs]:
+            limit = _towards(start, limit, delta, batch)
         return [shared(tf.range(start.tensor, limit.tensor, delta.tensor))]
     if start.static() == 0 and delta.static() == 1 and limit.dtype.is_integer:
         if limit.size is None:
@@ -190,6 +211,22 @@ def convert_range(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     origin, stride = batch.rows(start), batch.rows(Value(step, delta.batched))
     tensor = origin[:, None] + stride[:, None] * tf.cast(tf.range(size.padded), origin.dtype)[None, :]
     return [batched(tensor, {0: size})]
+
+
+def _at_least_zero(element: Value, batch: Batch) -> Value:
+    """A size that all rows share; it may be negative where none of them is active."""
+    known = element.static()
+    if element.batched or (known is not None and known >= 0):
+        return element
+    batch.check(element.tensor >= 0)
+    return shared(tf.maximum(element.tensor, tf.zeros([], element.dtype)))
+
+
+def _towards(start: Value, limit: Value, step: Value, batch: Batch) -> Value:
+    """A limit that all rows share; it may lie on the wrong side of the start where none of them is active."""
+    good = tf.where(step.tensor > 0, start.tensor <= limit.tensor, start.tensor >= limit.tensor)
+    batch.check(good)
+    return shared(tf.where(good, limit.tensor, start.tensor))
 
 
 @converts("BroadcastArgs")

@@ -265,9 +265,16 @@ def _bound(given: Value | None, default: Any, length: Any, low: Any, high: Any) 
     """One bound of a range as TensorFlow reads it: negative counts from the end, then clipped."""
     if given is None:
         return default
-    position = tf.cast(given.tensor, tf.int32)
+    position = _narrow(given.tensor)
     position = tf.where(position < 0, position + length, position)
     return tf.clip_by_value(position, low, high)
+
+
+def _narrow(position: Any) -> Any:
+    """As int32; what doesn't fit is beyond any end."""
+    if position.dtype == tf.int64:
+        position = tf.clip_by_value(position, tf.int32.min, tf.int32.max)
+    return tf.cast(position, tf.int32)
 
 
 @converts("Slice", checks="the slice reaches outside")
@@ -309,15 +316,15 @@ def _slice_axis(value: Value, axis: int, begin: Value, count: Value, batch: Batc
         index = [slice(None)] * (axis + 1)
         return value.tensor[(*index, slice(int(known_begin), int(known_begin) + count_now))], dict(value.sizes)
     length = own_size.lengths if own_size is not None else padded
-    start = tf.cast(begin.tensor, tf.int32)
+    start = _narrow(begin.tensor)
     if known_count is not None and known_count >= 0:
-        batch.check(tf.logical_and(start >= 0, start + int(known_count) <= length))
+        batch.check(tf.logical_and(start >= 0, start <= length - int(known_count)))
         room, size = int(known_count), None
     else:
         rest = length - start
-        asked = tf.cast(count.tensor, tf.int32)
+        asked = _narrow(count.tensor)
         wanted = rest if known_count == -1 else tf.where(asked == -1, rest, asked)
-        batch.check(tf.logical_and(tf.logical_and(start >= 0, wanted >= 0), start + wanted <= length))
+        batch.check(tf.logical_and(tf.logical_and(start >= 0, wanted >= 0), wanted <= length - start))
         if not count.batched and not begin.batched and own_size is None and known_count != -1:
             room, size = wanted, None
         else:
