@@ -109,6 +109,11 @@ CASES = {
         [i(None)],
         [([1, 2, 4],), ([5],), ([-3, -4],)],
     ),
+    "mean_of_complex_numbers": (
+        tf.reduce_mean,
+        [tf.TensorSpec([None], tf.complex64)],
+        [(np.full(n, 1 + 2j, np.complex64),) for n in (0, 1, 3)],
+    ),
     "bound_of_a_product": (
         lambda a, b: tf.range(tf.reduce_prod(tf.stack([tf.minimum(a, 1), tf.minimum(b, 1)]))),
         [i(), i()],
@@ -146,10 +151,14 @@ CASES = {
     ),
     "stack_of_other_lengths": (lambda x, y: (tf.stack([x, y]), tf.stack([x, y], 1)), [f(None, 3), f(None, 3)], PAIRS),
     "sum_of_other_lengths": (lambda x, y: tf.add_n([x, y]), [f(None, 3), f(None, 3)], PAIRS),
-    "reshape_of_nothing": (lambda x, k: tf.reshape(x, [-1, k]), [f(None, 3), i()], LENGTHS[:-1]),
-    "reshape_with_two_holes": (lambda x, k: tf.reshape(x, [k, -1]), [f(None, 3), i()], LENGTHS[:-1]),
+    "reshape_of_nothing": (lambda x, k: tf.reshape(x, [-1, k]), [f(None, 3), i()], LENGTHS),
+    "reshape_with_two_holes": (lambda x, k: tf.reshape(x, [k, -1]), [f(None, 3), i()], LENGTHS),
     "tile_negative": (lambda x, k: tf.tile(x, [k, 2]), [f(None, 3), i()], LENGTHS),
-    "search_for_nothing": (lambda x: tf.searchsorted([-1.0, 0.0, 1.0], x), [f(None)], [(draw(1),), (draw(3),)]),
+    "search_for_nothing": (
+        lambda x: tf.searchsorted([-1.0, 0.0, 1.0], x),
+        [f(None)],
+        [(draw(1),), (draw(3),), (draw(0),)],
+    ),
 }
 NO_XLA = {"range_of_counter", "zeros_of_counter"}  # a shape that a loop's counter decides
 SHORT = {"list_swap", "list_anew", "mean_of_integers", "scatter_updates"}

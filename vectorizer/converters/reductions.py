@@ -86,6 +86,8 @@ def convert_reduction(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Val
     count = at_axis(count, total.shape.rank - 1)
     if tensor.dtype.is_integer:
         return [batched(tf.truncatediv(total, tf.maximum(count, tf.ones([], count.dtype))), sizes)]
+    if tensor.dtype.is_complex:
+        return [batched(tf.math.divide_no_nan(total, count), sizes)]  # TensorFlow's mean of no complex number is zero
     return [batched(total / count, sizes)]
 
 

@@ -182,7 +182,6 @@ def _general(value: Value, source: Sequence[Value], target: Sequence[Value], bat
     total = _product(source_sizes) if source_sizes else tf.ones([rows], tf.int32)
     total = tf.broadcast_to(total, [rows])
     wanted: list[Any] = []
-    rest: Any = tf.ones([rows], tf.int32)
     hole = None
     for axis, element in enumerate(target):
         if _fixed(element) == -1:
@@ -190,13 +189,12 @@ def _general(value: Value, source: Sequence[Value], target: Sequence[Value], bat
             wanted.append(None)
         else:
             wanted.append(tf.cast(batch.rows(element), tf.int32))
-            rest = rest * wanted[-1]
     sizes: dict[int, Size] = {}
     padded: list[Any] = []
+    fits = [item >= 0 for item in wanted if item is not None]
     if hole is not None:
-        wanted[hole] = total // tf.maximum(rest, 1)
-    sane = [rest > 0] if hole is not None else [item >= 0 for item in wanted]
-    batch.check(functools.reduce(tf.logical_and, sane, _product(wanted) == total if wanted else total == 1))
+        wanted[hole] = _missing(source_sizes, [item for item in wanted if item is not None])
+    batch.check(functools.reduce(tf.logical_and, fits, _product(wanted) == total if wanted else total == 1))
     for axis, element in enumerate(target):
         if axis == hole:
             bound = _bound_of_rest(value, target, axis)
@@ -222,6 +220,13 @@ def _general(value: Value, source: Sequence[Value], target: Sequence[Value], bat
     flat = tf.reshape(value.tensor, [rows, stride])
     position = tf.clip_by_value(position, 0, tf.maximum(stride - 1, 0))
     return batched(tf.gather(flat, position, axis=1, batch_dims=1), sizes)
+
+
+def _missing(source: Sequence[Any], others: Sequence[Any]) -> Any:
+    """What -1 stands for. Beside a size of zero TensorFlow leaves out the zeros on both sides."""
+    empty = functools.reduce(tf.logical_or, [item == 0 for item in others], tf.constant(False))
+    elements = _product([tf.where(tf.logical_and(empty, item == 0), 1, item) for item in source])
+    return elements // tf.maximum(_product([tf.where(item == 0, 1, item) for item in others]), 1)
 
 
 def _bound_of_rest(value: Value, target: Sequence[Value], hole: int) -> Any:
