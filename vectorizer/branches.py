@@ -19,7 +19,7 @@ from vectorizer.carries import BatchedCarry, Carry, ListCarry, SharedCarry, pack
 from vectorizer.kinds import Kind
 from vectorizer.lists import ListValue
 from vectorizer.program import Op, Program
-from vectorizer.values import NotConvertible, Value
+from vectorizer.values import NotConvertible, Value, negated
 
 if TYPE_CHECKING:
     from vectorizer.emission import Emitter
@@ -44,7 +44,7 @@ def _taken(op: Op, choice: Any, count: int) -> list[Any]:
     """For each branch, which rows take it (bool [B]). Case takes its last branch for an index out of range."""
     if op.type == "If":
         predicate = choice if choice.dtype == tf.bool else tf.cast(choice, tf.bool)
-        return [predicate, tf.logical_not(predicate)]
+        return [predicate, negated(predicate)]
     index = tf.where(tf.logical_or(choice < 0, choice >= count), count - 1, choice)
     return [index == position for position in range(count)]
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vectorizer import tf_internals
+from vectorizer import tf_internals, xla_kernels
 from vectorizer.batch import Batch
 from vectorizer.program import Op
 from vectorizer.values import Value, shared
@@ -111,7 +111,11 @@ def run_unchanged(op: Op, inputs: Sequence[Value]) -> list[Value]:
 
 def replay(op: Op, tensors: Sequence[Any]) -> list[Any]:
     """The op's own kernel on other tensors, with the op's attributes."""
-    return tf_internals.replay(op.type, op.definition, tensors, dict(op.attrs))
+
+    def kernel(operands: Sequence[Any]) -> list[Any]:
+        return tf_internals.replay(op.type, op.definition, operands, dict(op.attrs))
+
+    return xla_kernels.run(op.type, kernel, tensors, op.attrs)
 
 
 _loaded = False

@@ -175,6 +175,11 @@ def dimension(tensor: Any, axis: int) -> Any:
     return static if static is not None else tf.shape(tensor)[axis]
 
 
+def negated(flags: Any) -> Any:
+    """Logical not. TensorFlow's graph optimizer makes `x <= y` of `not x > y`, which isn't the same for NaN; of this not."""
+    return tf.equal(flags, False)
+
+
 def at_axis(row: Any, rank: int, axis: int = 0) -> Any:
     """Reshape `[B]` (or `[B, P]` put at per-example `axis`) to broadcast against `[B, ...]` of per-example
     `rank`.

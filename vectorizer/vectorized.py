@@ -23,6 +23,7 @@ from vectorizer.report import Report
 from vectorizer.tf_internals import flat_call
 from vectorizer.tracing import normalise, trace_function
 from vectorizer.values import Size, batched, dimension, pad_axis, shared
+from vectorizer.xla_kernels import under_xla
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,8 @@ class Vectorized:
             env = self._environment(inputs, sizes)
             stages = self._stages if jit else None
             if stages is None or stages.whole:
-                emitter.run_ops(self.program.ops, env, batch)
+                with under_xla(stages is not None):
+                    emitter.run_ops(self.program.ops, env, batch)
             else:
                 emitter.run_ops(stages.before, env, batch)
                 self._run_compiled(stages, emitter, env, batch)
@@ -200,7 +202,8 @@ class Vectorized:
         def region(tensors: Sequence[Any]) -> Any:
             inner_env = dict(zip(names, entering.rebuild(tensors), strict=True))
             inner = batch.within(None, ok=tf.ones([batch.size], tf.bool))
-            emitter.run_ops(stages.compiled, inner_env, inner)
+            with under_xla():
+                emitter.run_ops(stages.compiled, inner_env, inner)
             leaving[:] = [Boundary([inner_env[var] for var in stages.leaving])]
             return leaving[0].tensors, inner.ok
 

@@ -194,7 +194,7 @@ def elementwise():
         for dtype in (tf.float32, tf.float64) if left in ([2, 3], [None]) else (tf.float32,):
             xy = (f(*left, dtype=dtype), f(*right, dtype=dtype))
             yield Line(BINARY_REAL, each(BINARY_REAL), xy, rtol=1e-4)
-            yield Line(BINARY_SPECIAL, each(BINARY_SPECIAL), xy, with_specials, jit=False)
+            yield Line(BINARY_SPECIAL, each(BINARY_SPECIAL), xy, with_specials)
             yield Line("Xdivy Xlogy Xlog1py Pow", each("Xdivy Xlogy Xlog1py Pow"), xy, positive, rtol=1e-4)
             yield Line("NextAfter", each("NextAfter"), xy)
             yield Line("Igamma Igammac IgammaGradA", each("Igamma Igammac IgammaGradA"), xy, positive, rtol=1e-3)
@@ -261,7 +261,6 @@ def reductions():
                     reduced("Max Min Sum Mean", axes, keep_dims),
                     (f(*shape),),
                     with_specials,
-                    jit=False,
                 )
     for shape in ([3], [2, 3], [None], [None, 3], [3, None]):
         for axis in range(-len(shape), len(shape)):
@@ -279,7 +278,6 @@ def reductions():
                 (f(*shape),),
                 with_specials,
                 least=1,
-                jit=False,
             )
             yield Line(
                 "ArgMax ArgMin",

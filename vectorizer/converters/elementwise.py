@@ -11,12 +11,12 @@ from vectorizer.batch import Batch
 from vectorizer.converters.alignment import agree, align
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay, run_unchanged
-from vectorizer.values import Value, batched, size_mask, vector
+from vectorizer.values import Value, batched, negated, size_mask, vector
 
 UNARY = """
     Abs Acos Acosh Asin Asinh Atan Atanh BesselI0e BesselI1e Cast Ceil ComplexAbs Angle Conj Cos Cosh Digamma
     Elu Erf Erfc Erfinv Exp Expm1 Floor Identity Imag Inv Invert IsFinite IsInf IsNan LeakyRelu Lgamma Log
-    Log1p LogicalNot Ndtri Neg OnesLike PopulationCount PreventGradient Real Reciprocal Relu Relu6 Rint Round
+    Log1p Ndtri Neg OnesLike PopulationCount PreventGradient Real Reciprocal Relu Relu6 Rint Round
     Rsqrt Selu Sigmoid Sign Sin Sinh Snapshot Softplus Softsign Sqrt Square StopGradient Tan Tanh ZerosLike
 """
 UNARY_WITHOUT_XLA = """
@@ -29,9 +29,6 @@ BINARY = """
     Add AddV2 Atan2 BitwiseAnd BitwiseOr BitwiseXor Complex DivNoNan Equal Greater GreaterEqual Igamma
     IgammaGradA Igammac LeftShift Less LessEqual LogicalAnd LogicalOr Maximum Minimum MulNoNan Mul NextAfter
     NotEqual Polygamma RealDiv RightShift SquaredDifference Sub Xdivy Xlog1py Xlogy Zeta
-"""
-GRADIENTS = """
-
 """
 BINARY_OF_ONE_SHAPE = """
     ApproximateEqual EluGrad LeakyReluGrad ReciprocalGrad Relu6Grad ReluGrad RsqrtGrad SeluGrad SigmoidGrad
@@ -61,6 +58,13 @@ def convert_unary(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     ]
 
 
+@converts("LogicalNot")
+def convert_not(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    """As the function does it eagerly: of a comparison with NaN that fails, true."""
+    (value,) = inputs
+    return [batched(negated(value.tensor), value.sizes)]
+
+
 @converts(BINARY)
 def convert_binary(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Two operands that broadcast."""
@@ -71,12 +75,6 @@ def convert_binary(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]
 @converts("InvGrad", compilable=False)
 def convert_binary_of_one_shape(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Two operands, by a kernel that doesn't broadcast: a shared one is repeated for every row."""
-    return [_scalar(op, [Value(batch.rows(value), True, value.sizes) for value in inputs], batch)]
-
-
-@converts(GRADIENTS)
-def convert_elementwise_gradient(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
-    """Two operands of one shape, by kernels that don't broadcast."""
     return [_scalar(op, [Value(batch.rows(value), True, value.sizes) for value in inputs], batch)]
 
 
@@ -241,7 +239,8 @@ def convert_ternary(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value
     """Three operands that broadcast, by a kernel that wants equal shapes or scalars."""
     tensors, sizes = align(inputs, batch)
     if op.type == "ClipByValue":
-        return [batched(tf.minimum(tf.maximum(tensors[0], tensors[1]), tensors[2]), sizes)]
+        value, low, high = tensors  # as the kernel compares: a bound that is NaN bounds nothing
+        return [batched(tf.where(value < low, low, tf.where(value > high, high, value)), sizes)]
     full = tf.broadcast_dynamic_shape(tf.shape(tensors[0]), tf.shape(tensors[1]))
     full = tf.broadcast_dynamic_shape(full, tf.shape(tensors[2]))
     (tensor,) = replay(op, [tf.broadcast_to(item, full) for item in tensors])

@@ -60,7 +60,7 @@ def convert_eigen(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     return [Value(tensor, safe.batched) for tensor in replay(op, [safe.tensor])]
 
 
-@converts("MatrixInverse Lu", checks="the matrix is singular", compilable=False)
+@converts("MatrixInverse Lu", checks="the matrix is singular, or an element NaN or infinite", compilable=False)
 def convert_inverse(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """The inverse, or the factors with pivots, of each square matrix."""
     _no_ragged(inputs, 2)
@@ -68,7 +68,7 @@ def convert_inverse(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value
     return [Value(tensor, safe.batched) for tensor in replay(op, [safe.tensor])]
 
 
-@converts("MatrixSolve", checks="the matrix is singular", compilable=False)
+@converts("MatrixSolve", checks="the matrix is singular, or an element NaN or infinite", compilable=False)
 def convert_solve(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Solutions of each system of equations."""
     return [_solved(op, _checked(inputs[0], _regular, batch), inputs[1], batch)]

@@ -134,8 +134,7 @@ def convert_arg_extreme(op: Op, inputs: Sequence[Value], batch: Batch) -> list[V
         batch.check(size > 0)
         value = Value(pad_axis(value.tensor, where, tf.maximum(size, 1)), value.batched, value.sizes)
     tensor = fill_padding(value, [axis], tf.constant(fill, value.dtype))
-    function = tf.argmax if op.type == "ArgMax" else tf.argmin
-    result = function(tensor, axis=where, output_type=op.outputs[0].dtype)
+    (result,) = replay(op, [tensor, tf.constant(where, op.inputs[1].dtype)])
     return [Value(result, value.batched, kept_sizes(value, [axis], False))]
 
 
