@@ -176,7 +176,7 @@ def dimension(tensor: Any, axis: int) -> Any:
 
 
 def negated(flags: Any) -> Any:
-    """Logical not. TensorFlow's graph optimizer makes `x <= y` of `not x > y`, which isn't the same for NaN; of this not."""
+    """Logical not, as a comparison: TensorFlow's graph optimizer makes `x <= y` of `not x > y`, wrong for NaN."""
     return tf.equal(flags, False)
 
 

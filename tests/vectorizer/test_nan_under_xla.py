@@ -1,4 +1,4 @@
-"""NaN and infinities in every op that compiles: the batch's answer is the function's, or the op is listed with a reason.
+"""NaN and infinities in every op that compiles: the batch answers as the function does, or the op is listed.
 
 The lines of the table of ops get operands full of NaN, infinities and zeros; plain, with fixed shapes, and under XLA.
 """
