@@ -1,4 +1,4 @@
-"""Ops that are native on images of different sizes in one batch: spreading, padding, resizing."""
+"""Ops that are native on images of different sizes in one batch: spreading and resizing."""
 
 import numpy as np
 import pytest
@@ -17,8 +17,14 @@ def images(*sizes, channels=2):
 SIZES = ((3, 4), (1, 1), (5, 2), (2, 7))
 
 
+def long(*values):
+    return pytest.param(*values, marks=pytest.mark.full)
+
+
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
-@pytest.mark.parametrize(("reach", "stride", "other"), [(3, 2, 0), (2, 3, 0), (3, 1, 0), (5, 2, 1), (1, 2, 1)])
+@pytest.mark.parametrize(
+    ("reach", "stride", "other"), [(5, 2, 1), long(3, 2, 0), long(2, 3, 0), long(3, 1, 0), long(1, 2, 1)]
+)
 def test_transposed_convolution(padding, reach, stride, other):
     """`other`: several sizes of the result have as many windows; this far from the usual one."""
     kernel = np.random.default_rng(1).normal(size=[reach, reach, 3, 2]).astype("f")
@@ -53,31 +59,23 @@ def test_a_size_that_does_not_fit_fails_its_row():
     check(spread, [ANY, tf.TensorSpec([], tf.int32)], examples, rtol=1e-4, slack=9)
 
 
-def test_padding_to_a_fixed_size():
-    """By the number that is missing, which differs between examples."""
+@pytest.mark.parametrize("method", ["ResizeBilinear", "ResizeNearestNeighbor"])
+@pytest.mark.parametrize(
+    ("align_corners", "half_pixel_centers"), [(False, True), long(False, False), long(True, False)]
+)
+def test_resizing(method, align_corners, half_pixel_centers):
+    """To a fixed size, to twice the own size, and to a size of its own."""
+    how = {"align_corners": align_corners, "half_pixel_centers": half_pixel_centers}
 
-    def padded(boxes):
-        missing = tf.maximum(6 - tf.shape(boxes)[0], 0)
-        return tf.reshape(tf.pad(boxes[:6], [[0, missing], [0, 0]], constant_values=-1.0), [6, 4])
+    def resized(image, size):
+        resize = lambda wanted: getattr(tf.raw_ops, method)(images=image[None], size=wanted, **how)[0]
+        return resize([5, 4]), resize(tf.shape(image)[:2] * 2), resize(size)
 
-    generator = np.random.default_rng(0)
-    boxes = [(generator.normal(size=[n, 4]).astype("f"),) for n in (2, 0, 6, 8)]
-    check(padded, [tf.TensorSpec([None, 4], tf.float32)], boxes)
+    wanted = ([3, 9], [1, 1], [4, 4], [7, 2])
+    examples = [(image, np.array(size, "int32")) for (image,), size in zip(images(*SIZES), wanted, strict=True)]
+    check(resized, [ANY, tf.TensorSpec([2], tf.int32)], examples, slack=5)
 
 
-@pytest.mark.parametrize("shape", [[None, 3], [2, 3], [0, 3]])
-def test_padding_by_numbers_of_its_own(shape):
-    def padded(x, amounts, constant):
-        return tf.pad(x, [[amounts[0], amounts[1]], [1, amounts[0]]], constant_values=constant), tf.pad(
-            x, tf.reshape(tf.concat([amounts, amounts], 0), [2, 2])
-        )
-
-    generator = np.random.default_rng(0)
-    sizes = (3, 1, 0, 2) if shape[0] is None else (shape[0],) * 4
-    amounts = ([1, 2], [0, 0], [3, 1], [-1, 1])  # the last row fails
-    examples = [
-        (generator.normal(size=[n, 3]).astype("f"), np.array(own, "int32"), np.float32(k))
-        for k, (n, own) in enumerate(zip(sizes, amounts, strict=True))
-    ]
-    specs = [tf.TensorSpec(shape, tf.float32), tf.TensorSpec([2], tf.int32), tf.TensorSpec([], tf.float32)]
-    check(padded, specs, examples, slack=6, jit=shape[0] is None)
+def test_an_empty_image_cannot_be_resized():
+    examples = images((3, 4), (0, 2), (2, 2))
+    check(lambda image: tf.image.resize(image, [3, 3]), [ANY], examples)

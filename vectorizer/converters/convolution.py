@@ -15,6 +15,7 @@ import tensorflow as tf
 from vectorizer.batch import Batch
 from vectorizer.converters.indexing import take_along
 from vectorizer.converters.reductions import lowest
+from vectorizer.converters.resizing import resize_ragged
 from vectorizer.converters.spreading import Spread, spread_ragged
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay, run_unchanged
@@ -216,11 +217,16 @@ def convert_transposed_convolution(op: Op, inputs: Sequence[Value], batch: Batch
     return [batched(unfold(result, images.tensor))]
 
 
-@converts("ResizeBilinear ResizeNearestNeighbor ResizeBicubic ResizeArea SpaceToDepth DepthToSpace LRN")
+@converts("ResizeBilinear ResizeNearestNeighbor ResizeBicubic ResizeArea", checks="an image or its size is empty")
+@converts("SpaceToDepth DepthToSpace LRN")
 def convert_image(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Kernels that treat each image of a stack alone."""
     images = inputs[0]
+    if not any(value.batched for value in inputs):
+        return run_unchanged(op, inputs)
     if images.sizes or any(value.batched for value in inputs[1:]):
-        raise NotConvertible("images of ragged shape, or resized to per-example sizes")
+        if len(inputs) < 2:
+            raise NotConvertible("images of ragged shape")
+        return [resize_ragged(op, images, inputs[1], batch)]
     (result,) = replay(op, [fold(images.tensor), *(value.tensor for value in inputs[1:])])
     return [batched(unfold(result, images.tensor))]

@@ -15,13 +15,12 @@ from vectorizer.converters.indexing import take_along
 from vectorizer.program import Op
 from vectorizer.registry import converts, run_unchanged
 from vectorizer.values import (
+    NotConvertible,
     Size,
     Value,
-    at_axis,
     batched,
     dimension,
     fill_padding,
-    number,
     pad_axis,
     shared,
     vector,
@@ -148,18 +147,18 @@ def _up(size: Any, parts: int) -> Any:
     return (size + parts - 1) // parts
 
 
-@converts("Pad PadV2", checks="an amount is negative")
+@converts("Pad PadV2")
 def convert_pad(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Pads with a constant; a ragged axis grows for each row at its own end."""
     value, amounts = inputs[0], inputs[1]
     constant = inputs[2] if len(inputs) > 2 else shared(_zero(value.dtype))
-    if not any(item.batched for item in (value, amounts, constant)):
-        return run_unchanged(op, inputs)
+    if constant.batched or amounts.batched:
+        raise NotConvertible("padding that differs between examples")
     rows = Value(batch.rows(value), True, value.sizes)
     known = amounts.static()
-    if constant.batched or amounts.batched or (known is None and value.sizes):
-        return [_pad_each(rows, amounts, constant, batch)]
     if known is None:
+        if value.sizes:
+            raise NotConvertible("padding of a ragged tensor by amounts that aren't known when the program is built")
         pads = tf.concat([tf.zeros([1, 2], amounts.dtype), amounts.tensor], 0)
         return [batched(tf.pad(rows.tensor, pads, constant_values=constant.tensor))]
     grown = [axis for axis in value.sizes if known[axis].any()]
@@ -170,40 +169,6 @@ def convert_pad(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
         extra = int(known[axis].sum())
         sizes[axis] = Size(value.sizes[axis].lengths + extra, value.sizes[axis].padded + extra)
     return [batched(tf.pad(tensor, pads, constant_values=constant.tensor), sizes)]
-
-
-def _pad_each(value: Value, amounts: Value, constant: Value, batch: Batch) -> Value:
-    """Amounts, or a constant, that differ between rows: each axis is gathered from each row's own positions."""
-    fill = at_axis(constant.tensor, value.rank) if constant.batched else constant.tensor
-    tensor, sizes = value.tensor, dict(value.sizes)
-    for axis in range(value.rank):
-        low, high = _amounts(amounts, axis)
-        if low.static() == 0 and high.static() == 0:
-            continue
-        own, room = sizes.get(axis), dimension(tensor, axis + 1)
-        length = own.lengths if own is not None else tf.fill([batch.size], room)
-        before, behind = (tf.cast(batch.rows(item), tf.int32) for item in (low, high))
-        batch.check(tf.logical_and(before >= 0, behind >= 0))
-        before, behind = tf.maximum(before, 0), tf.maximum(behind, 0)
-        uppers = [room, *(item.upper if item.batched else item.static() for item in (low, high))]
-        bound = None if None in uppers else sum(int(item) if isinstance(item, np.generic) else item for item in uppers)
-        size = batch.new_size(number(before + length + behind, upper=bound))
-        positions = tf.range(size.padded)[None, :] - before[:, None]
-        inside = at_axis(tf.logical_and(positions >= 0, positions < length[:, None]), value.rank, axis)
-        tensor = pad_axis(tensor, axis + 1, max(room, 1) if isinstance(room, int) else tf.maximum(room, 1))
-        moved = take_along(tensor, axis, tf.clip_by_value(positions, 0, dimension(tensor, axis + 1) - 1))
-        tensor, sizes[axis] = tf.where(inside, moved, fill), size
-    return batched(tensor, sizes)
-
-
-def _amounts(amounts: Value, axis: int) -> tuple[Value, Value]:
-    """How much one axis grows in front and behind."""
-    if amounts.vectors is not None:
-        low, high = amounts.vectors[axis].elements()
-        return low, high
-    first = (slice(None), axis) if amounts.batched else (axis,)
-    low, high = (Value(amounts.tensor[(*first, side)], amounts.batched) for side in range(2))
-    return low, high
 
 
 def _zero(dtype: Any) -> Any:
