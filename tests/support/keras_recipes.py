@@ -32,6 +32,13 @@ class Recipe:
     rtol: float = 1e-4
     lengths: tuple[int, ...] = LENGTHS
 
+    @property
+    def inputs(self) -> str:
+        """What one example is, in words; `n` is a size that differs between examples."""
+        shapes = [", ".join("n" if size is None else str(size) for size in spec.shape) for spec in self.specs]
+        names = [f"{spec.dtype.name}[{shape}]" for spec, shape in zip(self.specs, shapes, strict=True)]
+        return ", ".join([*names, *([self.note] if self.note else [])])
+
     def function(self) -> Callable[..., Any]:
         """The layer, built and with random weights, as a function of one example."""
         layer = self.make()

@@ -49,11 +49,7 @@ def vectorized(recipe: Recipe) -> Vectorized | VectorizationError:
 
 def row(name: str, recipe: Recipe, found: Vectorized | VectorizationError) -> Row:
     """The line of one recipe."""
-    inputs = ", ".join(
-        f"{spec.dtype.name}[{', '.join('n' if size is None else str(size) for size in spec.shape)}]"
-        for spec in recipe.specs
-    )
-    return Row(name, inputs + (f", {recipe.note}" if recipe.note else ""), _verdict(found))
+    return Row(name, recipe.inputs, _verdict(found))
 
 
 def _verdict(found: Vectorized | VectorizationError) -> str:

@@ -28,7 +28,12 @@ COUNTS = """sum_over_a_range nested_loops collatz break_and_continue chain_of_co
     conditional_expression""".split()
 
 
-@pytest.mark.parametrize("name", SEQUENCES)
+LONG = ("bubble_sort", "two_pointers")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.full if name in LONG else []) for name in SEQUENCES]
+)
 def test_sequences(name):
     check(getattr(programs, name), [VECTOR], vectors(5, 1, 8, 3, 0))
 

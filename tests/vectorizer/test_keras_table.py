@@ -34,7 +34,7 @@ def test_the_page_is_current():
 
 
 def cases(chosen):
-    return [pytest.param(name, recipe, id=f"{name}{recipe.specs}{recipe.note}") for name, recipe in chosen]
+    return [pytest.param(name, recipe, id=f"{name}-{recipe.inputs}") for name, recipe in chosen]
 
 
 def compare(name, recipe):

@@ -83,6 +83,7 @@ def test_a_keras_model_loaded_from_its_file(tmp_path):
     check(lambda x: model(x[None], training=False)[0], [SEQUENCE], sequences(5, 1, 2, 7), rtol=1e-4)
 
 
+@pytest.mark.full
 def test_a_keras_model_exported_for_serving(tmp_path):
     """`model.export`: the SavedModel's endpoint takes a batch; one example is a batch of one."""
     network().export(str(tmp_path / "served"), verbose=False)
