@@ -264,3 +264,14 @@ def asserts_in_a_branch(x):
         tf.debugging.assert_positive(tf.reduce_sum(x))
         return x[2]
     return 0.0
+
+
+@tf.function
+def spells(codes):
+    """XLA knows no text: a list of it can't cross into a compiled part."""
+    parts = tf.TensorArray(tf.string, tf.shape(codes)[0], element_shape=[])
+    total = tf.zeros([3])
+    for k in tf.range(tf.shape(codes)[0]):
+        total = tf.tanh(tf.linalg.matvec(tf.ones([3, 3]), total + tf.cast(codes[k], tf.float32)))
+        parts = parts.write(k, tf.strings.as_string(codes[k]))
+    return parts.stack(), total

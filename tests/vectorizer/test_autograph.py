@@ -43,6 +43,17 @@ def test_counts(name):
     check(getattr(programs, name), [NUMBER], numbers(7, 3, 1, 6, 12, 2))
 
 
+def test_texts_written_in_a_loop():
+    rows = [[3, 14], [1, 5, 9], [2]]
+    v = check(programs.spells, [tf.TensorSpec([None], tf.int32)], [(np.array(row, "int32"),) for row in rows])
+    assert not v.compilable
+
+
+def test_a_loop_over_a_range_is_bounded_by_it():
+    v = vectorize(programs.sum_over_a_range, [NUMBER])
+    assert [entry.strategy for entry in v.report.loops] == ["loop to the longest row, masked by its bound"]
+
+
 def test_newton():
     check(programs.newton, [SCALAR], [(np.float32(value),) for value in (2, 9, 0.25, 1000)])
 
