@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import tensorflow as tf
 
@@ -155,16 +154,17 @@ def _counts_up(op: Op, k: int) -> bool:
     add = _producer(body, body.outputs[k])
     if add is None or add.type not in ("Add", "AddV2") or body.inputs[k] not in add.inputs:
         return False
-    steps = [_unchanging_constant(op, body, var) for var in add.inputs if var is not body.inputs[k]]
-    return len(steps) == 1 and steps[0] is not None and steps[0].ndim == 0 and bool(steps[0] >= 1)
+    steps = [_constant_step(op, body, var) for var in add.inputs if var is not body.inputs[k]]
+    return len(steps) == 1 and steps[0] is not None and steps[0] >= 1
 
 
-def _unchanging_constant(op: Op, body: Program, var: Var) -> Any:
-    """What a constant, or a loop variable that stays the constant it started as, holds (numpy); else None."""
+def _constant_step(op: Op, body: Program, var: Var) -> int | None:
+    """What is added each time: a constant, or a loop variable that stays the constant it started as."""
+    value = var.constant
     if var in body.inputs:
         position = body.inputs.index(var)
-        return op.inputs[position].constant if body.outputs[position] is var else None
-    return var.constant
+        value = op.inputs[position].constant if body.outputs[position] is var else None
+    return int(value) if value is not None and value.ndim == 0 else None
 
 
 def _bound(plan: Plan, op: Op, counters: frozenset[int]) -> Bound | None:
