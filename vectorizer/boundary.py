@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import tensorflow as tf
+
 from vectorizer.lists import ListValue
 from vectorizer.values import NotConvertible, Size, Value
+
+_SMALL = 64  # elements; what is known now and no larger is made again on the other side
 
 
 class Boundary:
@@ -27,6 +32,9 @@ class Boundary:
                 self.tensors.append(size.lengths)
         if value.dense is None:
             return [self._add(part) for part in value.parts]
+        known = value.static()
+        if known is not None and known.size <= _SMALL:
+            return known
         self.tensors.append(value.tensor)
         return len(self.tensors) - 1
 
@@ -50,6 +58,7 @@ class Boundary:
                 assert value.parts is not None
                 parts = tuple(build(part, inner) for part, inner in zip(value.parts, plan, strict=True))
                 return Value(None, True, parts=parts)
-            return Value(tensors[plan], value.batched, sizes, size=own, upper=upper)
+            tensor = tf.constant(plan, value.dtype) if isinstance(plan, np.ndarray | np.generic) else tensors[plan]
+            return Value(tensor, value.batched, sizes, size=own, upper=upper)
 
         return [build(value, plan) for value, plan in zip(self._values, self._plan, strict=True)]

@@ -130,6 +130,12 @@ def counting():
         yield Line("RaggedBincount", fn, (i(None), f(None)), signed_or_small, shared=False)
         yield Line("RaggedBincount", fn, (i(5), f(5)))
 
+    def each_in_a_row_of_its_own(values):
+        splits = tf.range(tf.cast(tf.shape(values)[0], tf.int64) + 1)
+        return raw("RaggedBincount", splits, values, 3, tf.zeros([0]), binary_output=False)
+
+    yield Line("RaggedBincount", each_in_a_row_of_its_own, (i(None),))
+
 
 def signed_or_small(generator, spec, shape):
     """A negative value fails its row."""
