@@ -113,7 +113,8 @@ class Value:
         if self.dense is None:
             known = [part.static() for part in self.parts or ()]
             return None if any(item is None for item in known) else np.array(known)
-        return tf.get_static_value(self.dense)  # type: ignore[no-any-return]
+        value: np.ndarray[Any, Any] | None = tf.get_static_value(self.dense)
+        return value
 
     def elements(self) -> tuple[Value, ...]:
         """A vector of static length as its scalars. Shared parts stay shared."""

@@ -105,7 +105,7 @@ def _trace_loop(per_example: PerExample, input_dims: Sequence[tuple[int, int]]) 
     signature = [tf.TensorSpec([None, *tensor.shape], tensor.dtype) for tensor in per_example.inputs]
     signature += [tf.TensorSpec([None], tf.int32) for _ in input_dims]
 
-    @tf.function(input_signature=signature, autograph=False)  # type: ignore[untyped-decorator]
+    @tf.function(input_signature=signature, autograph=False)  # type: ignore[untyped-decorator]  # TensorFlow has no types
     def loop(*arguments: Any) -> list[Any]:
         inputs, lengths = arguments[: len(per_example.inputs)], arguments[len(per_example.inputs) :]
         size = tf.shape(inputs[0])[0]
