@@ -12,32 +12,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from server.engines.dynamic import host, lists
+from server.engines.dynamic import host, layout, lists
 from server.engines.dynamic.signatures import Signatures
 from server.engines.dynamic.tape import Tape
+from server.engines.dynamic.templates import Kind, Template, compile_template, kind_of
 from server.engines.dynamic.values import ExampleFailed, Items, Ref, Rows, Shared, shape_of
 from vectorizer.program import Op, Program, Var
 from vectorizer.registry import replay
 
 Growing = Generator[Ref, Any, Any]
-
-_BY_POSITION = {
-    (0,): "Split Fill Conv2DBackpropInput",
-    (
-        1,
-    ): "Reshape ExpandDims Transpose ConjugateTranspose Tile Pad MirrorPad BroadcastTo ReverseV2 OneHot ArgMax ArgMin "
-    "Sum Prod Max Min Mean All Any EuclideanNorm Cumsum Cumprod CumulativeLogsumexp TopKV2 RFFT IRFFT MatrixDiagPartV3 "
-    "ResizeBilinear ResizeNearestNeighbor ResizeBicubic ResizeArea Conv2DBackpropFilter",
-    (2,): "GatherV2 ScatterNd MatrixSetDiagV3",
-    (0, 1, 2): "Range LinSpace",
-    (0, 1, 2, 3): "StridedSliceGrad",
-    (1, 2): "Slice SplitV MatrixBandPart SpaceToBatchND BatchToSpaceND",
-    (1, 2, 3): "StridedSlice PadV2",
-    (1, 2, 3, 4): "MatrixDiagV3",
-}
-# Operands that say how a result is laid out, not what is in it: part of the signature, not data.
-_LAYOUT = {name: frozenset(positions) for positions, names in _BY_POSITION.items() for name in names.split()}
-_LAYOUT_LAST = frozenset({"ConcatV2"})
 
 
 class Expander:
@@ -50,6 +33,14 @@ class Expander:
         self._constants: dict[Var, Any] = {}
         self._shared: dict[tuple[Any, ...], list[Shared]] = {}
         self._arrays: dict[int, tuple[Shared, Any]] = {}
+        self._templates: dict[Any, Template | None] = {}
+
+    def template(self, program: Program, kinds: tuple[Kind, ...]) -> Template | None:
+        """The template of a body for inputs of these kinds, if it has one."""
+        key = (id(program), kinds)
+        if key not in self._templates:
+            self._templates[key] = compile_template(self, program, kinds)
+        return self._templates[key]
 
     def constant(self, var: Var) -> Any:
         """A Const: bookkeeping on the host, numbers as a shared tensor."""
@@ -81,7 +72,8 @@ class Expansion:
     """One example on one tape."""
 
     def __init__(self, expander: Expander, tape: Tape, example: int) -> None:
-        self._expander, self._tape, self._example = expander, tape, example
+        self.tape, self.example = tape, example
+        self._expander = expander
 
     def grow(self, inputs: Sequence[Any]) -> Growing:
         """Expand the whole program; its outputs, as Refs, Shared values or arrays, are the generator's value."""
@@ -113,11 +105,17 @@ class Expansion:
         condition, body = op.bodies["cond"], op.bodies["body"]
         changing = [new is not old for new, old in zip(body.outputs, body.inputs, strict=True)]
         values = [self._own(value) if changes else value for value, changes in zip(operands, changing, strict=True)]
+        kinds, stable = None, False
         while True:
-            (predicate,) = yield from self._run(condition, values)
-            if not (yield from self.known(predicate)):
+            now = kinds if stable else tuple(map(kind_of, values))
+            if now != kinds:
+                kinds = now
+                test, step = self._expander.template(condition, kinds), self._expander.template(body, kinds)
+                stable = step is not None and step.keeps(kinds)
+            predicate = test.expand(values, self) if test else (yield from self._run(condition, values))
+            if not (yield from self.known(predicate[0])):
                 return values
-            values = yield from self._run(body, values)
+            values = step.expand(values, self) if step else (yield from self._run(body, values))
 
     def _own(self, value: Any) -> Any:
         """A loop starts with a value like those that follow, so that the first step has the others' signature."""
@@ -158,7 +156,7 @@ class Expansion:
             return host.compute(op, [np.broadcast_to(np.zeros((), np.int8), shape_of(first))])
         operands = [self._plain(operand) for operand in operands]
         on_host = [isinstance(operand, np.ndarray) for operand in operands]
-        if all(on_host) and host.stays_on_host(op, operands):
+        if all(on_host) and host.stays_on_host(op):
             return host.compute(op, operands)
         constant = [
             isinstance(operand, Shared) or var.constant is not None
@@ -175,25 +173,23 @@ class Expansion:
         return (yield from self._node(op, operands))
 
     def _node(self, op: Op, operands: Sequence[Any]) -> Growing:
-        layout = _LAYOUT.get(op.type, frozenset())
-        if op.type in _LAYOUT_LAST:
-            layout = frozenset({len(operands) - 1})
-        if any(isinstance(operands[k], Ref) for k in layout if k < len(operands)):
+        fixed = layout.positions(op)
+        if any(isinstance(operands[k], Ref) for k in fixed):
             operands = list(operands)
-            for k in layout:
+            for k in fixed:
                 operands[k] = np.asarray((yield from self.known(operands[k])))
         own = [
             self.ref(operand, var.dtype)
-            if isinstance(operand, np.ndarray) and k not in layout and var.constant is None
+            if isinstance(operand, np.ndarray) and k not in fixed and var.constant is None
             else operand
             for k, (operand, var) in enumerate(zip(operands, op.inputs, strict=True))
         ]
         signature = self._expander.signatures.of(op, own)
         dtypes = [var.dtype for var in op.outputs]
-        results = self._tape.node(self._example, signature, [item for item in own if isinstance(item, Ref)], dtypes)
+        results = self.tape.node(self.example, signature, [item for item in own if isinstance(item, Ref)], dtypes)
         if signature.single:
             yield from results[:1]
-            results = [Ref(ref.index, self._tape.shape(ref), ref.dtype) for ref in results]
+            results = [Ref(ref.index, self.tape.shape(ref), ref.dtype) for ref in results]
         return results
 
     def _assert(self, op: Op, operands: Sequence[Any]) -> Growing:
@@ -247,7 +243,7 @@ class Expansion:
         own = [self.ref(item) if k == 1 else item for k, item in enumerate(operands)]
         signature = self._expander.signatures.of(op, own)
         dtypes = [op.outputs[0].dtype]
-        return self._tape.node(self._example, signature, [item for item in own if isinstance(item, Ref)], dtypes)[0]
+        return self.tape.node(self.example, signature, [item for item in own if isinstance(item, Ref)], dtypes)[0]
 
     # -- values -----------------------------------------------------------------------------------------------------
 
@@ -256,10 +252,10 @@ class Expansion:
         if isinstance(value, Ref):
             return value
         if isinstance(value, Shared):
-            return self._tape.leaf(self._expander.array(value), value.tensor.dtype)
+            return self.tape.leaf(self._expander.array(value), value.tensor.dtype)
         if isinstance(value, Rows):
             return self.ref(value.whole(), value.dtype)
-        return self._tape.leaf(value, dtype if dtype is not None else tf.as_dtype(value.dtype))
+        return self.tape.leaf(value, dtype if dtype is not None else tf.as_dtype(value.dtype))
 
     def rows(self, items: Sequence[Any], shape: Any = None, dtype: Any = None) -> Any:
         """Values side by side; arrays at once, others when somebody needs them as one."""
@@ -275,7 +271,7 @@ class Expansion:
                 refs = [self.ref(item, dtype) for item in items]
                 signature = self._expander.signatures.of_stack(len(refs), shape, dtype)
                 stacked.extend(
-                    self._tape.node(self._example, signature, refs, [dtype])
+                    self.tape.node(self.example, signature, refs, [dtype])
                     if refs
                     else [np.zeros([0, *shape], dtype.as_numpy_dtype)]
                 )

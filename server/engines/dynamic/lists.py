@@ -48,6 +48,16 @@ def _position(items: Items, index: Any) -> int:
     return position
 
 
+def written(items: Items, index: Any, value: Any) -> Items:
+    """The list with one element replaced."""
+    return items.replaced(_position(items, index), value)
+
+
+def read(items: Items, index: Any, shape: Shape | None) -> Any:
+    """One element."""
+    return _element(items, _position(items, index), shape)
+
+
 def _set(op: Op, operands: Sequence[Any], expansion: Any) -> Growing:
     items, index, value = operands
     position = int((yield from expansion.known(index)))

@@ -19,6 +19,9 @@ from server.engines.dynamic.schedule import Graph, Indices, depths
 from server.engines.dynamic.signatures import Signature, Signatures
 from server.engines.dynamic.values import Ref, Shape
 
+Node = tuple[int, Signature, tuple[int, ...], int]
+"""Example, signature, values that are its operands, first of the values that are its results."""
+
 Scheduler = Callable[[Graph], list[Indices]]
 
 
@@ -39,7 +42,6 @@ class Tape:
     def __init__(self, signatures: Signatures, scheduler: Scheduler) -> None:
         self.spent = Spent()
         self.failed: set[int] = set()
-        self.order: list[tuple[Signature, list[int]]] = []
         self._signatures, self._scheduler = signatures, scheduler
         self._block: list[int] = []
         self._row: list[int] = []
@@ -47,9 +49,9 @@ class Tape:
         self._fetched: dict[int, Any] = {}
         self._leaves: dict[int, tuple[Any, Ref]] = {}
         self._new_leaves: dict[tuple[Any, ...], list[tuple[int, Any]]] = {}
-        self._nodes: list[
-            tuple[int, Signature, tuple[int, ...], int]
-        ] = []  # example, signature, operands, first result
+        self._nodes: list[Node] = []
+        self.append = self._nodes.append
+        self._settled = 0  # values before this one have been computed
         self._checks: list[tuple[list[int], Any]] = []
 
     # -- growing ----------------------------------------------------------------------------------------------------
@@ -59,20 +61,21 @@ class Tape:
         known = self._leaves.get(id(array))
         if known is not None:
             return known[1]
-        ref = Ref(self._new_values(1), array.shape, dtype)
+        ref = Ref(self.new_values(1), array.shape, dtype)
         self._leaves[id(array)] = (array, ref)
         self._new_leaves.setdefault((array.shape, dtype), []).append((ref.index, array))
         return ref
 
     def node(self, example: int, signature: Signature, operands: Sequence[Ref], dtypes: Sequence[Any]) -> list[Ref]:
         """A node of one example; its results are computed later."""
-        first = self._new_values(len(signature.outputs))
+        first = self.new_values(len(signature.outputs))
         self._nodes.append((example, signature, tuple([operand.index for operand in operands]), first))
         return [
             Ref(first + k, shape, dtype) for k, (shape, dtype) in enumerate(zip(signature.outputs, dtypes, strict=True))
         ]
 
-    def _new_values(self, count: int) -> int:
+    def new_values(self, count: int) -> int:
+        """Room for `count` results of nodes that are about to be appended; the first one's index."""
         first = len(self._block)
         self._block.extend([-1] * count)
         self._row.extend([0] * count)
@@ -83,7 +86,8 @@ class Tape:
     def run(self) -> None:
         """Computes everything that was appended since, and says in `failed` which examples did what they may not."""
         self._place_leaves()
-        nodes, self._nodes = self._nodes, []
+        nodes = self._nodes.copy()
+        self._nodes.clear()
         if not nodes:
             return
         started_at = time.perf_counter()
@@ -96,14 +100,15 @@ class Tape:
         for examples, ok in self._checks:
             self.failed.update(example for example, fine in zip(examples, ok.numpy().tolist(), strict=True) if not fine)
         self._checks.clear()
+        self._settled = len(self._block)
 
     def _place_leaves(self) -> None:
         for (_, dtype), leaves in self._new_leaves.items():
             self._put([index for index, _ in leaves], tf.constant(np.stack([array for _, array in leaves]), dtype))
         self._new_leaves.clear()
 
-    def _graph(self, nodes: Sequence[tuple[int, Signature, tuple[int, ...], int]]) -> Graph:
-        first = nodes[0][3]
+    def _graph(self, nodes: Sequence[Node]) -> Graph:
+        first = self._settled
         maker = np.full(len(self._block) - first, -1, np.int64)
         producers, consumers = [], []
         for k, (_, signature, _, result) in enumerate(nodes):
@@ -124,7 +129,7 @@ class Tape:
             depth=depths(len(nodes), *edges),
         )
 
-    def _launch(self, nodes: Sequence[tuple[int, Signature, tuple[int, ...], int]]) -> None:
+    def _launch(self, nodes: Sequence[Node]) -> None:
         signature = nodes[0][1]
         started_at = time.perf_counter()
         columns = zip(*(operands for _, _, operands, _ in nodes), strict=True)
