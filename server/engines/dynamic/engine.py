@@ -71,6 +71,8 @@ class DynamicEngine(OneProgramEngine):
                 isolated=alone,
                 program="alone" if answers is None else "nodes",
                 failure=failure,
+                nodes=tape.spent.nodes,
+                launches=tape.spent.launches,
             ),
         )
 

@@ -105,13 +105,14 @@ class Expansion:
         condition, body = op.bodies["cond"], op.bodies["body"]
         changing = [new is not old for new, old in zip(body.outputs, body.inputs, strict=True)]
         values = [self._own(value) if changes else value for value, changes in zip(operands, changing, strict=True)]
-        kinds, stable = None, False
+        kinds: tuple[Kind, ...] = ()
+        settled = False
         while True:
-            now = kinds if stable else tuple(map(kind_of, values))
+            now = kinds if settled else tuple(map(kind_of, values))
             if now != kinds:
                 kinds = now
                 test, step = self._expander.template(condition, kinds), self._expander.template(body, kinds)
-                stable = step is not None and step.keeps(kinds)
+                settled = step is not None and step.keeps(kinds)
             predicate = test.expand(values, self) if test else (yield from self._run(condition, values))
             if not (yield from self.known(predicate[0])):
                 return values
@@ -187,8 +188,8 @@ class Expansion:
         signature = self._expander.signatures.of(op, own)
         dtypes = [var.dtype for var in op.outputs]
         results = self.tape.node(self.example, signature, [item for item in own if isinstance(item, Ref)], dtypes)
-        if signature.single:
-            yield from results[:1]
+        if signature.single and results:
+            yield results[0]
             results = [Ref(ref.index, self.tape.shape(ref), ref.dtype) for ref in results]
         return results
 
