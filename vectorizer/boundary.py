@@ -14,6 +14,14 @@ from vectorizer.values import NotConvertible, Size, Value
 _SMALL = 64  # elements; what is known now and no larger is made again on the other side
 
 
+def _small_constant(value: Value) -> Any:
+    """The numpy array that a value is known to be, if it is one and small; else None."""
+    count = value.tensor.shape.num_elements()
+    if count is None or count > _SMALL or value.dtype in (tf.resource, tf.variant):
+        return None
+    return value.static()
+
+
 class Boundary:
     """`tensors` carries the given values over; `rebuild` makes the same values of the tensors on the other side."""
 
@@ -32,8 +40,8 @@ class Boundary:
                 self.tensors.append(size.lengths)
         if value.dense is None:
             return [self._add(part) for part in value.parts]
-        known = value.static()
-        if known is not None and known.size <= _SMALL:
+        known = _small_constant(value)
+        if known is not None:
             return known
         self.tensors.append(value.tensor)
         return len(self.tensors) - 1
