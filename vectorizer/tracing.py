@@ -20,28 +20,10 @@ import numpy as np
 import tensorflow as tf
 
 from vectorizer import tf_internals
+from vectorizer.effects import has_own_effect
 from vectorizer.hoisting import hoist
 from vectorizer.program import Op, Program, Var
 
-EFFECTS = frozenset(
-    {
-        "Assert",
-        "PrintV2",
-        "Print",
-        "CheckNumerics",
-        "CheckNumericsV2",
-        "AssignVariableOp",
-        "AssignAddVariableOp",
-        "AssignSubVariableOp",
-        "ResourceScatterUpdate",
-        "ResourceScatterAdd",
-        "ResourceScatterSub",
-        "ScatterNdUpdate",
-        "LookupTableInsertV2",
-        "EagerPyFunc",
-        "PyFunc",
-    }
-)
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _LARGEST_FOLDED = 4096  # elements
 _BODY_ATTRS = {
@@ -231,7 +213,7 @@ def eliminate_dead_code(program: Program) -> Program:
 
 def has_effect(op: Op) -> bool:
     """Whether `op`, or an op nested in it, must run although nobody reads its outputs."""
-    return op.type in EFFECTS or any(has_effect(inner) for body in op.bodies.values() for inner in body.ops)
+    return has_own_effect(op) or any(has_effect(inner) for body in op.bodies.values() for inner in body.ops)
 
 
 def _shrink_loop(op: Op, live: set[Var]) -> Op:
