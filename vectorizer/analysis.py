@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from vectorizer.effects import DRAWS, Randomness
 from vectorizer.kinds import Abstract, Kind, join
-from vectorizer.program import Op, Program, Var
+from vectorizer.program import CUSTOM_GRADIENT, Op, Program, Var
 
 
 @dataclass
@@ -238,7 +238,12 @@ def _hashable(shape: Any) -> tuple[int | None, ...] | None:
     return tuple(shape.as_list()) if shape.rank is not None else None
 
 
+def _custom_gradient(op: Op, operands: Sequence[Abstract], masked: bool) -> list[Abstract] | None:
+    return list(operands[: len(op.outputs)])
+
+
 _RULES = {
+    CUSTOM_GRADIENT: _custom_gradient,
     "Shape": _shape,
     "ShapeN": _shape,
     "Size": _size,

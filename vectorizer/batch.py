@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from vectorizer.effects import Randomness
 from vectorizer.values import NotConvertible, Size, Value, as_rows, number
 
 
@@ -29,7 +30,7 @@ class Batch:
         longest: int | None = None,
         bounded_by: Any = None,
         real: Any = None,
-        randomness: str = "error",
+        randomness: Randomness = "error",
     ) -> None:
         self.size = size
         self.active = active

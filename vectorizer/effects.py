@@ -16,35 +16,40 @@ from vectorizer.program import Op, Program, Var
 
 Randomness = Literal["error", "different", "same"]
 
-DRAWS = frozenset(
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+DRAWS = _names(
     """RandomUniform RandomUniformInt RandomStandardNormal TruncatedNormal ParameterizedTruncatedNormal RandomGamma
     RandomPoisson RandomPoissonV2 RandomShuffle Multinomial RandomCrop SampleDistortedBoundingBox
     SampleDistortedBoundingBoxV2 NonDeterministicInts RngReadAndSkip RngSkip StatefulUniform StatefulUniformInt
     StatefulUniformFullInt StatefulStandardNormal StatefulStandardNormalV2 StatefulTruncatedNormal
     StatefulRandomBinomial AllCandidateSampler FixedUnigramCandidateSampler LearnedUnigramCandidateSampler
-    LogUniformCandidateSampler ThreadUnsafeUnigramCandidateSampler UniformCandidateSampler""".split()
+    LogUniformCandidateSampler ThreadUnsafeUnigramCandidateSampler UniformCandidateSampler"""
 )
-SHAPED_DRAWS = frozenset(
+SHAPED_DRAWS = _names(
     """RandomUniform RandomUniformInt RandomStandardNormal TruncatedNormal ParameterizedTruncatedNormal RandomGamma
-    RandomPoissonV2""".split()
+    RandomPoissonV2"""
 )  # their first operand is a shape
 SUMMED = frozenset({"AssignAddVariableOp", "AssignSubVariableOp"})
-WRITES = SUMMED | frozenset(
+WRITES = SUMMED | _names(
     """AssignVariableOp AssignVariableXlaConcatND ResourceScatterUpdate ResourceScatterAdd ResourceScatterSub
     ResourceScatterMul ResourceScatterDiv ResourceScatterMin ResourceScatterMax ResourceScatterNdUpdate
     ResourceScatterNdAdd ResourceScatterNdSub ResourceScatterNdMin ResourceScatterNdMax ResourceStridedSliceAssign
     ResourceCountUpTo LookupTableInsertV2 LookupTableRemoveV2 LookupTableImportV2 InitializeTableV2
-    InitializeTableFromTextFileV2 StackPushV2 StackPopV2""".split()
+    InitializeTableFromTextFileV2 StackPushV2 StackPopV2"""
 )
 CALLS_PYTHON = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 CHECKS_AND_PRINTS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2", "PrintV2", "Print"})
 _OUTSIDE = frozenset({"ReadFile", "WriteFile", "IteratorGetNext"})
-_READS = frozenset(
+_READS = _names(
     """VarHandleOp ReadVariableOp VarIsInitializedOp VariableShape DisableCopyOnRead ResourceGather ResourceGatherNd
     HashTableV2 MutableHashTableV2 MutableHashTableOfTensorsV2 MutableDenseHashTableV2 AnonymousHashTable
     AnonymousMutableHashTable AnonymousMutableHashTableOfTensors AnonymousMutableDenseHashTable LookupTableFindV2
     LookupTableSizeV2 LookupTableExportV2 StatelessRandomGetAlg DeepCopy Empty GuaranteeConst DeviceIndex Timestamp
-    CudnnRNN CudnnRNNV2 CudnnRNNV3 CudnnRNNParamsSize""".split()
+    CudnnRNN CudnnRNNV2 CudnnRNNV3 CudnnRNNParamsSize"""
 )
 
 _HOW_TO_DRAW = (

@@ -74,7 +74,11 @@ class Plan:
                 lines.append(f"{op.type} {op.where()}: {self.loops[op].strategy}")
             elif op in self.branch_kinds:
                 lines.append(f"{op.type} {op.where()}: {self.branch_strategy(op)}")
-            elif find(op.type) is None and any(self.analysis.kind(var) == Kind.BATCHED for var in op.inputs):
+            elif (
+                find(op.type) is None
+                and op.gradient is None
+                and any(self.analysis.kind(var) == Kind.BATCHED for var in op.inputs)
+            ):
                 lines.append(f"{op.type} {op.where()}: looped over rows, no converter")
         return "\n".join(lines) or "every op native, no control flow"
 

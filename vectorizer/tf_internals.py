@@ -142,12 +142,17 @@ _INTERNAL_ATTRIBUTE = re.compile(r"^_")
 
 
 def attributes(op: Any) -> dict[str, Any]:
-    """All attributes that the op's definition declares, by name, plus `_gradient_op_type` where set."""
-    names = [attr.name for attr in op.op_def.attr]
-    found = {name: attribute(op, name) for name in names}
-    if "_gradient_op_type" in op.node_def.attr:
-        found["_gradient_op_type"] = op.get_attr("_gradient_op_type")
-    return found
+    """All attributes that the op's definition declares, by name."""
+    return {attr.name: attribute(op, attr.name) for attr in op.op_def.attr}
+
+
+def gradient_override(op: Any) -> str:
+    """The name under which a gradient for `op` itself is registered, by `tf.custom_gradient` or an override map."""
+    try:
+        name = op.get_attr("_gradient_op_type")
+    except ValueError:
+        return ""
+    return name.decode() if isinstance(name, bytes) else str(name)
 
 
 def flat_call(concrete: Any) -> Callable[[Sequence[Any]], Sequence[Any]]:
@@ -172,3 +177,18 @@ def definition(op_type: str) -> Any:
     from tensorflow.python.framework import op_def_registry
 
     return op_def_registry.get(op_type)
+
+
+def registered_gradient(name: str) -> Callable[..., Any]:
+    """The gradient function `(op, *gradients)` that is registered under `name`. Raises LookupError."""
+    from tensorflow.python.framework import ops
+
+    function: Callable[..., Any] = ops.gradient_registry.lookup(name)
+    return function
+
+
+def watch_variables(variables: Sequence[Any]) -> None:
+    """Have tapes around calls of the function being traced know that it reads these variables."""
+    graph = tf.compat.v1.get_default_graph()
+    for variable in variables:
+        graph.watch_variable(variable)

@@ -14,14 +14,14 @@ from vectorizer import regions
 from vectorizer.analysis import analyse
 from vectorizer.batch import Batch
 from vectorizer.boundary import Boundary
-from vectorizer.emission import Emitter
 from vectorizer.effects import SUMMED, Options, Randomness
+from vectorizer.emission import Emitter
 from vectorizer.errors import Finding, Unconvertible, VectorizationError
 from vectorizer.kinds import Abstract, Kind
 from vectorizer.plan import make_plan
 from vectorizer.program import Var
 from vectorizer.report import Report
-from vectorizer.tf_internals import flat_call
+from vectorizer.tf_internals import flat_call, watch_variables
 from vectorizer.tracing import normalise, trace_function
 from vectorizer.values import Size, batched, dimension, pad_axis, shared
 from vectorizer.xla_kernels import under_xla
@@ -164,6 +164,7 @@ class Vectorized:
         dims: list[tuple[int, int]] = []
 
         def program(inputs: Sequence[Any], sizes: Sequence[Any], real: Any) -> Any:
+            watch_variables(self.concrete.graph.variables)
             count = rows if rows is not None else tf.size(tf.range(real)) if not inputs else tf.shape(inputs[0])[0]
             batch = Batch(count, longest=longest, real=real, randomness=self._options.randomness)
             emitter = Emitter(self._plan, report, self._constants)

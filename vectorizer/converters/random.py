@@ -190,10 +190,7 @@ def _arranged(shape: Value, batch: Batch, draw: Callable[[Any], Any]) -> Value:
         if flat.shape[0] == 1:
             return shared(tf.reshape(flat[0], dims))
         return batched(tf.reshape(flat, [batch.size, *dims]))
-    if set(sizes) == {0}:
-        rows = tf.reshape(flat, [dimension(flat, 0), *dims])
-    else:
-        rows = _by_own_strides(flat, dims, sizes)
+    rows = tf.reshape(flat, [dimension(flat, 0), *dims]) if set(sizes) == {0} else _by_own_strides(flat, dims, sizes)
     return batched(tf.broadcast_to(rows, [batch.size, *dims]), sizes)
 
 

@@ -12,6 +12,7 @@ from vectorizer.program import Op
 from vectorizer.registry import converts, replay
 from vectorizer.values import NotConvertible, Value, at_axis, batched, shared
 
+
 @converts("ResourceGather", checks="an index is out of range")
 def convert_resource_gather(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Rows of a variable."""
