@@ -23,9 +23,9 @@ def _names(text: str) -> frozenset[str]:
 
 DRAWS = _names(
     """RandomUniform RandomUniformInt RandomStandardNormal TruncatedNormal ParameterizedTruncatedNormal RandomGamma
-    RandomPoisson RandomPoissonV2 RandomShuffle Multinomial RandomCrop SampleDistortedBoundingBox
+    RandomPoissonV2 RandomShuffle Multinomial SampleDistortedBoundingBox
     SampleDistortedBoundingBoxV2 NonDeterministicInts RngReadAndSkip RngSkip StatefulUniform StatefulUniformInt
-    StatefulUniformFullInt StatefulStandardNormal StatefulStandardNormalV2 StatefulTruncatedNormal
+    StatefulUniformFullInt StatefulStandardNormalV2 StatefulTruncatedNormal
     StatefulRandomBinomial AllCandidateSampler FixedUnigramCandidateSampler LearnedUnigramCandidateSampler
     LogUniformCandidateSampler ThreadUnsafeUnigramCandidateSampler UniformCandidateSampler"""
 )

@@ -3,8 +3,8 @@
 *Stateless* ops are functions of a seed (or of a key and a counter): row i must have, bit for bit, what the function
 alone draws. With a shared seed the op runs once. With a seed for each row uniform numbers and integers are computed for
 the whole batch in integer ops (`philox.py`); other distributions go through the kernel's own logarithms and sines,
-which no other op gives to the last bit, so those are looped over the rows. Under XLA the float kernels make other
-numbers of the same seed: uniform ones are computed by `philox.py` there too, the others are not compiled.
+which no other op gives to the last bit, so those are looped over the rows. Under XLA the kernels make other numbers of
+the same seed: uniform ones are computed by `philox.py` there too, the others are not compiled.
 
 *Stateful* ops draw from hidden state: `vectorize(randomness=)` says whether rows draw "different" numbers, as one op of
 a batched shape, or the "same" ones, drawn once.
@@ -39,12 +39,18 @@ def convert_get_algorithm(op: Op, inputs: Sequence[Value], batch: Batch) -> list
     return [shared(tf.constant(_PHILOX[0]))]
 
 
-@converts("StatelessRandomGetKeyCounter StatelessRandomGetKeyCounterAlg")
+@converts("StatelessRandomGetKeyCounter StatelessRandomGetKeyCounterAlg", always=True)
 def convert_get_key_counter(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """The key and counter that a seed stands for."""
-    key, counter = philox.key_and_counter(inputs[0].tensor)
+    (seed,) = inputs
     algorithm = [shared(tf.constant(_PHILOX[0]))] if op.type.endswith("Alg") else []
-    return [batched(key), batched(counter), *algorithm]
+    if seed.batched:
+        key, counter = philox.key_and_counter(seed.tensor)
+        return [batched(key), batched(counter), *algorithm]
+    if not compiling():
+        return run_unchanged(op, inputs)
+    key, counter = philox.key_and_counter(seed.tensor[None])  # XLA's kernel takes a negative seed for another one
+    return [shared(key[0]), shared(counter[0]), *algorithm]
 
 
 @converts("StatelessRandomUniformV2 StatelessRandomUniform", always=True)
@@ -52,17 +58,17 @@ def convert_stateless_uniform(op: Op, inputs: Sequence[Value], batch: Batch) -> 
     """Floats from [0, 1)."""
     shape, source = inputs[0], inputs[1:]
     dtype = op.outputs[0].dtype
-    if not any(value.batched for value in source) and not (compiling() and dtype in (tf.float32, tf.float64)):
+    if not any(value.batched for value in source) and not compiling():
         return _from_one_seed(op, inputs, batch)
     key, counter = _key_and_counter(op, source)
     return [_arranged(shape, batch, lambda count: philox.uniform(dtype, key, counter, count))]
 
 
-@converts("StatelessRandomUniformFullIntV2 StatelessRandomUniformFullInt")
+@converts("StatelessRandomUniformFullIntV2 StatelessRandomUniformFullInt", always=True)
 def convert_stateless_full_int(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Integers from all that the dtype holds."""
     shape, source = inputs[0], inputs[1:]
-    if not any(value.batched for value in source):
+    if not any(value.batched for value in source) and not compiling():
         return _from_one_seed(op, inputs, batch)
     key, counter = _key_and_counter(op, source)
     return [_arranged(shape, batch, lambda count: philox.full_int(op.outputs[0].dtype, key, counter, count))]
@@ -73,7 +79,7 @@ def convert_stateless_uniform_int(op: Op, inputs: Sequence[Value], batch: Batch)
     """Integers from a range; a row whose range is empty fails."""
     shape, *source, low, high = inputs
     low, high = _checked_range(shape, low, high, batch)
-    if not any(value.batched for value in (*source, low, high)):
+    if not any(value.batched for value in (*source, low, high)) and not compiling():
         return _from_one_seed(op, [shape, *source, low, high], batch)
     key, counter = _key_and_counter(op, source)
     ends = [value.tensor[:, None] if value.batched else value.tensor for value in (low, high)]
@@ -112,11 +118,11 @@ def _product(elements: Sequence[Value]) -> Value:
 def convert_stateless_normal(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Normal numbers of one seed, as many as each row asks for. A seed for each row is looped over the rows."""
     if any(value.batched for value in inputs[1:]):
-        raise NotConvertible(_LOOPED)
+        raise NotConvertible(f"the seeds differ between examples, and {_ONLY_KERNEL}")
     return _from_one_seed(op, inputs, batch)
 
 
-_LOOPED = "the seeds differ between examples, and only the kernel itself gives these numbers to the last bit"
+_ONLY_KERNEL = "only the kernel itself gives these numbers to the last bit"
 
 
 @converts(
@@ -125,8 +131,8 @@ _LOOPED = "the seeds differ between examples, and only the kernel itself gives t
     compilable=False,
 )
 def convert_looped_draw(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
-    """Once if all operands are shared; else each row's numbers depend on its seed and parameters by way of the kernel."""
-    raise NotConvertible("the seed or a parameter differs between examples, and " + _LOOPED.partition("and ")[2])
+    """Once if all operands are shared; else only the kernel itself gives a row's numbers."""
+    raise NotConvertible(f"the seed or a parameter differs between examples, and {_ONLY_KERNEL}")
 
 
 @converts("StatelessShuffle", compilable=False)
@@ -139,7 +145,7 @@ def convert_stateless_shuffle(op: Op, inputs: Sequence[Value], batch: Batch) -> 
     return [batched(tf.gather(value.tensor, order, axis=1), value.sizes)]
 
 
-@converts("RandomIndexShuffle")
+@converts("RandomIndexShuffle", compilable=False)
 def convert_index_shuffle(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Where a permutation by seed puts an index. The kernel takes a vector of each operand."""
     if any(value.rank for value in (inputs[0], inputs[2])) or inputs[1].rank != 1:
@@ -250,7 +256,7 @@ def _convert_shape_first(op: Op, inputs: Sequence[Value], batch: Batch) -> list[
 
 
 @_draws(
-    """StatefulUniform StatefulUniformInt StatefulUniformFullInt StatefulStandardNormal StatefulStandardNormalV2
+    """StatefulUniform StatefulUniformInt StatefulUniformFullInt StatefulStandardNormalV2
     StatefulTruncatedNormal""",
     compilable=False,
 )
@@ -327,7 +333,7 @@ def _convert_generator_skip(op: Op, inputs: Sequence[Value], batch: Batch) -> li
 
 
 @_draws(
-    """ParameterizedTruncatedNormal StatefulRandomBinomial RandomPoisson RandomCrop SampleDistortedBoundingBox
+    """ParameterizedTruncatedNormal StatefulRandomBinomial SampleDistortedBoundingBox
     SampleDistortedBoundingBoxV2 NonDeterministicInts AllCandidateSampler FixedUnigramCandidateSampler
     LearnedUnigramCandidateSampler LogUniformCandidateSampler ThreadUnsafeUnigramCandidateSampler
     UniformCandidateSampler""",
