@@ -200,7 +200,11 @@ def stateful():
             name=ops.split()[0],
         )
     yield Line(
-        "Multinomial", lambda x: shape_of(tf.random.categorical(x, 4)), (f(2, 3),), options=DIFFERENT, name="categorical"
+        "Multinomial",
+        lambda x: shape_of(tf.random.categorical(x, 4)),
+        (f(2, 3),),
+        options=DIFFERENT,
+        name="categorical",
     )
 
 
