@@ -154,7 +154,27 @@ def gradient_override(op: Any) -> str:
         name = op.get_attr("_gradient_op_type")
     except ValueError:
         return ""
-    return name.decode() if isinstance(name, bytes) else str(name)
+    name = name.decode() if isinstance(name, bytes) else str(name)
+    return "" if _is_the_ordinary_gradient(name) else name
+
+
+_ONLY_SAVES_MEMORY = frozenset({"swish.<locals>.swish_impl.<locals>.grad"})
+
+
+def _is_the_ordinary_gradient(name: str) -> bool:
+    """Whether TensorFlow itself registered it, so as to keep less in memory; models have dozens of `tf.nn.silu`."""
+    try:
+        user = _of_closure(_of_closure(registered_gradient(name), "tape_grad_fn"), "grad_fn")
+    except LookupError:
+        return False
+    return getattr(user, "__qualname__", "") in _ONLY_SAVES_MEMORY and user.__module__.startswith("tensorflow.")
+
+
+def _of_closure(function: Any, variable: str) -> Any:
+    code = getattr(function, "__code__", None)
+    if code is None or variable not in code.co_freevars:
+        return None
+    return function.__closure__[code.co_freevars.index(variable)].cell_contents
 
 
 def flat_call(concrete: Any) -> Callable[[Sequence[Any]], Sequence[Any]]:
