@@ -62,10 +62,13 @@ def _function_types() -> tuple[type, ...]:
     return (type(tf.function(lambda: None)),)
 
 
-def normalise(concrete: Any) -> Program:
-    """The Program of a ConcreteFunction; its captured tensors become `Program.captures`."""
+def normalise(concrete: Any, *, gradients: bool = False) -> Program:
+    """The Program of a ConcreteFunction; its captured tensors become `Program.captures`.
+
+    `gradients`: keep custom gradients, as ops of type `CUSTOM_GRADIENT`.
+    """
     graph = concrete.graph
-    normaliser = _Normaliser(graph, read_only_by_gradients={})
+    normaliser = _Normaliser(graph, gradients=gradients, read_only_by_gradients={})
     inputs, ops, outputs = normaliser.run(graph.outputs)
     captured = inputs[len(inputs) - len(concrete.captured_inputs) :]
     captures = dict(zip(captured, concrete.captured_inputs, strict=True)) | normaliser.captures
@@ -80,8 +83,9 @@ class _Normaliser:
     branches, which can't be given more operands.
     """
 
-    def __init__(self, graph: Any, read_only_by_gradients: dict[Var, Any] | None = None) -> None:
+    def __init__(self, graph: Any, *, gradients: bool, read_only_by_gradients: dict[Var, Any] | None = None) -> None:
         self._graph = graph
+        self._gradients = gradients
         self._more = read_only_by_gradients
         self._vars: dict[int, Var] = {}
         self._ops: list[Op] = []
@@ -112,7 +116,7 @@ class _Normaliser:
                 scope[id(tensor)] = Var(prefix + op.name, tensor.dtype, tensor.shape)
             return
         inputs = tuple(scope[id(tensor)] for tensor in op.inputs)
-        override = tf_internals.gradient_override(op)
+        override = tf_internals.gradient_override(op) if self._gradients else ""
         if op.type == "Identity" and not override and not op.outputs[0].dtype.is_compatible_with(tf.resource):
             scope[id(op.outputs[0])] = inputs[0]
             return
@@ -137,7 +141,7 @@ class _Normaliser:
             many = isinstance(names, list)
             for index, name in enumerate(names if many else [names]):
                 nested = tf_internals.nested_graph(graph, name.name if hasattr(name, "name") else str(name))
-                body_inputs, body_ops, body_outputs = _Normaliser(nested).run(nested.outputs)
+                body_inputs, body_ops, body_outputs = _Normaliser(nested, gradients=self._gradients).run(nested.outputs)
                 bodies[f"branch_{index}" if many else role] = Program(body_inputs, body_ops, body_outputs)
         self._ops.append(
             Op(
@@ -161,7 +165,7 @@ class _Normaliser:
         try:
             concrete, positions = custom_gradients.trace_gradient(op, name)
             captured = [self._captured(tensor, op.graph, scope) for tensor in concrete.captured_inputs]
-            gradient = Gradient(normalise(concrete), len(op.inputs), positions)
+            gradient = Gradient(normalise(concrete, gradients=True), len(op.inputs), positions)
         except (LookupError, TypeError, ValueError, NotImplementedError) as error:
             gradient = Gradient(None, len(op.inputs), reason=str(error))
         operands = (*results, *(scope[id(tensor)] for tensor in op.inputs), *captured)

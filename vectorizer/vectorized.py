@@ -80,7 +80,7 @@ class Vectorized:
         self.per_example = fn if hasattr(fn, "get_concrete_function") else tf.function(fn)
         self._named = named
         self._structure = self.concrete.structured_outputs
-        self.program = normalise(self.concrete)
+        self.program = normalise(self.concrete, gradients=True)
         self._check_inputs()
         self.output_specs = tuple(tf.TensorSpec(var.shape, var.dtype) for var in self.program.outputs)
         self.output_names = _output_names(self._structure, len(self.output_specs))
