@@ -40,6 +40,8 @@ _CONVERTER_MODULES = (
     "linalg",
     "gradients",
     "state",
+    "random",
+    "printing",
 )
 
 
