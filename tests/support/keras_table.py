@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -54,7 +55,7 @@ def row(name: str, recipe: Recipe, found: Vectorized | VectorizationError) -> Ro
 
 def _verdict(found: Vectorized | VectorizationError) -> str:
     if isinstance(found, VectorizationError):
-        reasons = dict.fromkeys(f"`{finding.op.type}` {finding.reason}" for finding in found.findings)
+        reasons = dict.fromkeys(f"`{finding.op.type}` {_unnumbered(finding.reason)}" for finding in found.findings)
         return "refused: " + "; ".join(reasons)
     if found.report.fallbacks:
         reasons = dict.fromkeys(f"`{entry.op_type}` ({entry.reason})" for entry in found.report.fallbacks)
@@ -63,6 +64,11 @@ def _verdict(found: Vectorized | VectorizationError) -> str:
         return "native"
     whole = regions.split(found.program, frozenset(found.report.looped)).whole
     return "native, compiled by XLA" if whole else "native, in part compiled by XLA"
+
+
+def _unnumbered(reason: str) -> str:
+    """Without the numbers that Keras gives to layers of one class in one process."""
+    return re.sub(r"_\d+/", "/", reason)
 
 
 def rows() -> Iterator[Row]:
