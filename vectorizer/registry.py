@@ -39,6 +39,11 @@ _CONVERTER_MODULES = (
     "linalg",
     "gradients",
     "state",
+    "segments",
+    "selecting",
+    "filters",
+    "normalisation",
+    "pooling",
 )
 
 

@@ -1,4 +1,4 @@
-"""Ops that only gradients emit: those of slicing, broadcasting, convolution and pooling."""
+"""Ops that only gradients emit: those of slicing, broadcasting and joining."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from vectorizer import tf_internals
 from vectorizer.batch import Batch, require_static
-from vectorizer.converters.convolution import fold, unfold
 from vectorizer.converters.shapes import dense_dims
 from vectorizer.converters.slicing import convert_strided_slice
 from vectorizer.program import Op
@@ -106,46 +105,6 @@ def convert_bias_add_grad(op: Op, inputs: Sequence[Value], batch: Batch) -> list
     axes = [axis for axis in range(gradient.rank) if axis != channel]
     tensor = fill_padding(gradient, axes, tf.zeros([], gradient.dtype))
     return [batched(tf.reduce_sum(tensor, [axis + 1 for axis in axes]))]
-
-
-@converts("Conv2DBackpropFilter")
-def convert_conv_filter_gradient(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
-    """A filter gradient for each example, by the patches that each filter position saw."""
-    images, sizes, gradient = inputs
-    if images.sizes or gradient.sizes or sizes.batched or op.attrs["data_format"] != b"NHWC":
-        raise NotConvertible("the filter gradient of a convolution over ragged images")
-    if op.attrs["padding"] == b"EXPLICIT":
-        raise NotConvertible("the filter gradient of a convolution with explicit padding")
-    height, width, depth, count = (int(size) for size in require_static(sizes, "the shape of a filter"))
-    rows = batch.rows(images)
-    if rows.shape[-1] != depth:
-        raise NotConvertible("the filter gradient of a grouped convolution")
-    patches = tf.image.extract_patches(
-        fold(rows),
-        [1, height, width, 1],
-        list(op.attrs["strides"]),
-        list(op.attrs["dilations"]),
-        op.attrs["padding"].decode(),
-    )
-    by_row = unfold(patches, rows)
-    product = tf.einsum("bnhwp,bnhwf->bpf", by_row, batch.rows(gradient))
-    return [batched(tf.reshape(product, [batch.size, height, width, depth, count]))]
-
-
-@converts("MaxPoolGrad AvgPoolGrad")
-def convert_pool_gradient(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
-    """The batch joins the images' own leading axis."""
-    if any(value.sizes for value in inputs):
-        raise NotConvertible("the gradient of pooling over ragged images")
-    if op.type == "MaxPoolGrad":
-        like = batch.rows(inputs[0])
-        (result,) = replay(op, [fold(batch.rows(value)) for value in inputs])
-        return [batched(unfold(result, like))]
-    shape = np.array(require_static(inputs[0], "the shape of pooled images"))
-    gradient = batch.rows(inputs[1])
-    folded = fold(gradient)
-    (result,) = replay(op, [tf.concat([tf.shape(folded)[:1], tf.constant(shape[1:], tf.int32)], 0), folded])
-    return [batched(tf.reshape(result, tf.concat([[batch.size], shape], 0)))]
 
 
 @converts("DynamicStitch ParallelDynamicStitch")
