@@ -44,6 +44,12 @@ _CONVERTER_MODULES = (
     "filters",
     "normalisation",
     "pooling",
+    "images",
+    "matrices",
+    "diagonals",
+    "quantizing",
+    "rearranging",
+    "parsing",
 )
 
 

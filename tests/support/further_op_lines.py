@@ -166,4 +166,236 @@ def poolings():
     yield Line("LRNGrad", squared_gradient(lambda x: tf.nn.lrn(x, 1), 0), (image,), rtol=1e-3, jit=False)
 
 
-further = (segments, selections, filters, normalisations, poolings)
+def unit_boxes(generator, spec, shape):
+    """Corners within the image, of boxes of some extent; images and scores as usual."""
+    if not spec.dtype.is_floating or not shape or shape[-1] != 4:
+        return usual(generator, spec, shape)
+    low, extent = generator.uniform(0, 0.5, [*shape[:-1], 2]), generator.uniform(0.2, 0.5, [*shape[:-1], 2])
+    return np.concatenate([low, low + extent], -1).astype("f")
+
+
+def pictures():
+    image, boxes = f(3, 6, 5, 2), f(4, 4)
+    patches = lambda x: tf.image.extract_patches(x, [1, 2, 3, 1], [1, 2, 1, 1], [1, 2, 1, 1], "SAME")
+    yield Line("ExtractImagePatches", patches, (image,))
+    solid = lambda x: tf.extract_volume_patches(x, [1, 2, 2, 1, 1], [1, 1, 2, 1, 1], "VALID")
+    yield Line("ExtractVolumePatches", solid, (f(1, 4, 4, 3, 2),), jit=False)
+    dilated = lambda x, k: tf.nn.dilation2d(x, k, [1, 1, 1, 1], "SAME", "NHWC", [1, 2, 1, 1])
+    yield Line("Dilation2D", dilated, (image, f(3, 2, 2)), jit=False)
+    for name, size in (("Bilinear", (4, 7)), ("NearestNeighbor", (4, 7)), ("Bicubic", (9, 4))):
+        resized = lambda x, name=name, size=size: raw(f"Resize{name}", x, size)
+        yield Line(f"Resize{name}Grad", squared_gradient(resized, 0), (image,), rtol=1e-3, jit=False)
+    for count in (1, 3):
+        plane = lambda t: tf.constant([1, 0, 0, 0, 1, 0, 0, 0.0]) + t * 0.01
+        moved = lambda x, t: (
+            raw("ImageProjectiveTransformV2", x, plane(t), [5, 4], interpolation="BILINEAR"),
+            raw("ImageProjectiveTransformV3", x, plane(t), [5, 4], 0.5, interpolation="NEAREST"),
+        )
+        names = "ImageProjectiveTransformV2 ImageProjectiveTransformV3"
+        yield Line(names, moved, (image, f(count, 8)), jit=False, rtol=1e-3)
+    cropped = lambda x, box, k: raw("CropAndResize", x, box, k, [3, 2])
+    for count in (4, None):
+        yield Line("CropAndResize", cropped, (image, f(count, 4), i(count)), unit_boxes, jit=False, rtol=1e-3)
+    for by, name in enumerate(("CropAndResizeGradImage", "CropAndResizeGradBoxes")):
+        specs = (image, boxes, i(4))
+        yield Line(name, squared_gradient(cropped, by), specs, unit_boxes, jit=False, rtol=1e-2)
+    for count in (6, None):
+        best = lambda box, score: (
+            tf.image.non_max_suppression(box, score, 3, 0.3, 0.1),
+            raw("NonMaxSuppressionV4", box, score, 3, 0.2, 0.0, pad_to_max_output_size=True),
+        )
+        yield Line("NonMaxSuppressionV3 NonMaxSuppressionV4", best, (f(count, 4), f(count)), unit_boxes)
+    together = lambda box, score: raw(
+        "CombinedNonMaxSuppression", box[:, :, None], score, 2, 3, 0.3, 0.1, pad_per_class=False
+    )
+    yield Line("CombinedNonMaxSuppression", together, (f(2, 5, 4), f(2, 5, 3)), unit_boxes, jit=False)
+
+
+def dominant(generator, spec, shape):
+    """Matrices, or three diagonals, far from singular."""
+    values = usual(generator, spec, shape)
+    if len(shape) > 1 and shape[-1] == shape[-2]:
+        return values + 6 * np.eye(shape[-1], dtype=values.dtype)
+    return values + 9 * np.array([[0], [1], [0]], values.dtype) if len(shape) > 1 and shape[-2] == 3 else values
+
+
+def matrices():
+    square, tall, right = f(2, 3, 3), f(2, 4, 3), f(2, 4, 2)
+    eigen = lambda x: tf.math.abs(tf.sort(tf.math.abs(tf.linalg.eigvals(x))))
+    yield Line("Eig", eigen, (square,), dominant, jit=False, rtol=1e-3)
+    root = lambda x: tf.linalg.sqrtm(tf.matmul(x, x, transpose_b=True))
+    yield Line("MatrixSquareRoot", root, (square,), dominant, jit=False, rtol=1e-3)
+    logarithm = lambda x: tf.math.abs(tf.linalg.logm(tf.cast(x, tf.complex64)))
+    yield Line("MatrixLogarithm", logarithm, (square,), dominant, jit=False, rtol=1e-2)
+    factor = lambda x, y: raw("CholeskyGrad", tf.linalg.cholesky(tf.matmul(x, x, transpose_b=True)), y)
+    yield Line("CholeskyGrad", factor, (square, square), dominant, jit=False, rtol=1e-2)
+    for fast in (True, False):
+        least = lambda x, y, fast=fast: raw("MatrixSolveLs", x, y, 0.01, fast=fast)
+        yield Line("MatrixSolveLs", least, (tall, right), jit=False, rtol=1e-2)
+    banded = lambda x, y: (
+        raw("BandedTriangularSolve", tf.abs(x) + 1, y),
+        raw("BandedTriangularSolve", tf.abs(x) + 1, y, lower=False, adjoint=True),
+    )
+    yield Line("BandedTriangularSolve", banded, (f(2, 2, 4), right), jit=False, rtol=1e-2)
+    three = lambda x, y: raw("TridiagonalSolve", x, y)
+    yield Line("TridiagonalSolve", three, (f(2, 3, 4), right), dominant, jit=False, rtol=1e-3)
+    times = lambda x, y: raw("TridiagonalMatMul", x[:, :1], x[:, 1:2], x[:, 2:], y)
+    yield Line("TridiagonalMatMul", times, (f(2, 3, 4), right), jit=False, rtol=1e-3)
+    volume = f(2, 4, 6, 5)
+    for name, lengths in (("RFFT2D", [6, 5]), ("RFFT3D", [4, 6, 5]), ("RFFT2D", [4, 4])):
+        forth = lambda x, n=name, k=lengths: (y := raw(n, x, k), tf.math.real(y), raw(f"I{n}", y, k))[1:]
+        yield Line(f"{name} I{name}", forth, (volume,), rtol=1e-3)
+
+
+def diagonals():
+    vector, square = f(2, 3), f(2, 3, 3)
+    yield Line("MatrixDiagV2", lambda x: raw("MatrixDiagV2", x, 1, -1, -1, 0.5), (vector,))
+    yield Line("MatrixDiagPartV2", lambda x: raw("MatrixDiagPartV2", x, [-1, 1], 7.0), (square,))
+    setting = lambda x, y: (raw("MatrixSetDiag", x, y), raw("MatrixSetDiagV2", x, y, 0))
+    yield Line("MatrixSetDiag MatrixSetDiagV2", setting, (square, vector))
+    yield Line("Diag DiagPart", lambda x: (y := raw("Diag", x), raw("DiagPart", y * 2)), (vector,))
+    yield Line("Diag DiagPart", lambda x: (y := raw("Diag", x), raw("DiagPart", y * 2)), (f(4),))
+
+
+def quantisations():
+    for shape in ([2, 3], [None], []):
+        elementwise = lambda x, y: (
+            raw("FakeQuantWithMinMaxArgs", x, min=-2, max=1),
+            raw("FakeQuantWithMinMaxArgsGradient", y, x, min=-2, max=1),
+        )
+        both = "FakeQuantWithMinMaxArgs FakeQuantWithMinMaxArgsGradient"
+        yield Line(both, elementwise, (f(*shape), f(*shape)))
+        yield Line("FakeQuantWithMinMaxVars", lambda x: raw("FakeQuantWithMinMaxVars", x, -2.0, 1.5), (f(*shape),))
+        yield Line("DataFormatDimMap", lambda k: raw("DataFormatDimMap", k), (i(*shape),))
+        bits = lambda x: (
+            tf.bitcast(x, tf.int32),
+            tf.bitcast(x, tf.uint8),
+            tf.bitcast(tf.bitcast(x, tf.uint8), tf.int32),
+        )
+        yield Line("Bitcast", bits, (f(*shape),))
+    channels = lambda x: raw("FakeQuantWithMinMaxVarsPerChannel", x, [-1.0, -2.0, 0.0], [1.0, 2.0, 3.0])
+    yield Line("FakeQuantWithMinMaxVarsPerChannel", channels, (f(2, 3),))
+    yield Line("FakeQuantWithMinMaxVarsPerChannel", channels, (f(None, 3),))
+    for given in (True, False):
+        rounded = lambda x, given=given: (
+            raw("QuantizeAndDequantizeV2", x, -0.7, 1.1, range_given=given),
+            raw("QuantizeAndDequantizeV3", x, -0.7, 1.1, 6, range_given=given),
+            raw("QuantizeAndDequantizeV4", x, -0.7, 1.1, range_given=given),
+        )
+        names = "QuantizeAndDequantizeV2 QuantizeAndDequantizeV3 QuantizeAndDequantizeV4"
+        yield Line(names, rounded, (f(2, 3),), jit=False)
+    yield Line("BiasAddV1", lambda x, y: raw("BiasAddV1", x, y), (f(2, 4, 3), f(3)))
+
+
+def rearrangements():
+    for shape in ([4], [2, 3], [None], [None, 3], [2, None]):
+        x = f(*shape)
+        for axis in range(-len(shape), len(shape)):
+            yield Line("Roll", lambda x, a=axis: (tf.roll(x, 1, a), tf.roll(x, -2, a)), (x,))
+            yield Line("Roll", lambda x, k, a=axis: tf.roll(x, k - 1, a), (x, i()))
+    yield Line("Roll", lambda x, k: tf.roll(x, k, [0, 1]), (f(3, 4), i(2)))
+    for mode in ("REFLECT", "SYMMETRIC"):
+        mirrored = lambda x, mode=mode: tf.pad(x, [[1, 2], [0, 1]], mode)
+        yield Line("MirrorPadGrad", squared_gradient(mirrored, 0), (f(3, 4),), jit=False)
+    yield Line("LinSpace", lambda x, y: (raw("LinSpace", x, y, 5), raw("LinSpace", x, y, 1)), (f(), f()), rtol=1e-4)
+    yield Line("LinSpace", lambda x, y, k: raw("LinSpace", x, y, k + 1), (f(), f(), i()), rtol=1e-4, fixed=False)
+    yield Line("Concat", lambda x, y: raw("Concat", 1, [x, y]), (f(2, 3), f(2, 1)))
+    replaced = lambda x, y: (
+        tf.raw_ops.TensorStridedSliceUpdate(input=x, begin=[1, 0], end=[3, 4], strides=[1, 2], value=y),
+        tf.raw_ops.TensorStridedSliceUpdate(
+            input=x, begin=[2, 0], end=[0, 0], strides=[1, 1], value=y[0], shrink_axis_mask=1, begin_mask=2, end_mask=2
+        ),
+    )
+    yield Line("TensorStridedSliceUpdate", lambda x, y: replaced(x, y)[0], (f(3, 4), f(2, 2)))
+
+
+def csv_records(generator, spec, shape):
+    fields = [["1", "-7", " 3 "], ["0.5", "", "1e3"], ["a", "", '"x, ""y"""'], ["", "9", "n/a"]]
+    texts = [
+        ",".join(generator.choice(np.array(field, object)) for field in fields) for _ in range(int(np.prod(shape)))
+    ]
+    return np.array(texts, object).reshape(shape) if shape else texts[0]
+
+
+def some_examples(generator, spec, shape):
+    """Serialized tf.train.Examples; "b" and "c" may be absent."""
+    numbers = tf.train.Feature(float_list=tf.train.FloatList(value=generator.normal(size=2)))
+    features = {"a": numbers}
+    if generator.random() < 0.7:
+        features["b"] = tf.train.Feature(int64_list=tf.train.Int64List(value=[int(generator.integers(9))]))
+    words = [str(k).encode() for k in range(generator.integers(0, 4))]
+    features["c"] = tf.train.Feature(bytes_list=tf.train.BytesList(value=words))
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+def parsed(text):
+    features = {
+        "a": tf.io.FixedLenFeature([2], tf.float32),
+        "b": tf.io.FixedLenFeature([], tf.int64, -1),
+        "c": tf.io.VarLenFeature(tf.string),
+    }
+    found = tf.io.parse_single_example(text, features)
+    return found["a"], found["b"], found["c"].indices, found["c"].values, found["c"].dense_shape
+
+
+def parsed_by_attributes(text):
+    return tf.raw_ops.ParseSingleExample(
+        serialized=text,
+        dense_defaults=[tf.zeros([0]), tf.constant([-1], tf.int64)],
+        num_sparse=1,
+        sparse_keys=["c"],
+        dense_keys=["a", "b"],
+        sparse_types=[tf.string],
+        dense_shapes=[[2], []],
+    )
+
+
+def records():
+    for shape in ([], [2], [None]):
+        columns = lambda x: tf.io.decode_csv(x, [[0], [0.25], ["none"], tf.constant([7], tf.int64)], na_value="n/a")
+        yield Line("DecodeCSV", columns, (s(*shape),), csv_records, jit=False)
+        chosen = lambda x: tf.io.decode_csv(x, [tf.constant([], tf.int32), ["?"]], select_cols=[0, 2])
+        yield Line("DecodeCSV", chosen, (s(*shape),), csv_records, jit=False)
+        raw_bytes = lambda x: (
+            tf.io.decode_raw(x, tf.uint8, fixed_length=3),
+            tf.io.decode_raw(x, tf.int16, fixed_length=4),
+        )
+        yield Line("DecodePaddedRaw", raw_bytes, (s(*shape),), jit=False)
+    yield Line("ParseExampleV2", parsed, (s(),), some_examples, jit=False)
+    yield Line("ParseSingleExample", parsed_by_attributes, (s(),), some_examples, jit=False)
+
+
+def texts():
+    parts = lambda x: tf.raw_ops.StringSplitV2(input=x, sep="")
+    others = lambda x: tf.raw_ops.StringSplitV2(input=x, sep="l", maxsplit=1)
+    for shape in ([3], [None]):
+        yield Line("StringSplitV2", parts, (s(*shape),), jit=False)
+        yield Line("StringSplitV2", others, (s(*shape),), jit=False)
+        flat = lambda x: (y := tf.strings.split(x, "l"), y.values, y.row_splits)[1:]
+        yield Line("StringSplitV2", flat, (s(*shape),), jit=False, fixed=False)
+    yield Line("StringSplitV2", lambda x: tf.strings.split(x), (s(),), jit=False)
+    yield Line("ReduceJoin", lambda x: tf.strings.reduce_join(x, 1, separator="-"), (s(2, 3),), jit=False)
+    yield Line("ReduceJoin", lambda x: tf.strings.reduce_join(x, -1, keepdims=True), (s(2, None),), jit=False)
+    yield Line("ReduceJoin", lambda x: tf.strings.reduce_join(x, [0, 1]), (s(2, 3),), jit=False)
+    offsets = lambda x: tf.strings.unicode_decode_with_offsets(x, "UTF-8")
+    yield Line("UnicodeDecodeWithOffsets", offsets, (s(),), jit=False)
+    strict = lambda x: tf.strings.unicode_decode(x, "UTF-8", errors="strict")
+    yield Line("UnicodeDecode", strict, (s(),), jit=False)
+    again = lambda x: tf.strings.unicode_transcode(x, "UTF-8", "UTF-16-BE", errors="strict")
+    yield Line("UnicodeTranscode", again, (s(2),), jit=False)
+
+
+further = (
+    segments,
+    selections,
+    filters,
+    normalisations,
+    poolings,
+    pictures,
+    matrices,
+    diagonals,
+    quantisations,
+    rearrangements,
+    records,
+    texts,
+)
