@@ -50,6 +50,7 @@ _CONVERTER_MODULES = (
     "quantizing",
     "rearranging",
     "parsing",
+    "sparse",
 )
 
 

@@ -1,5 +1,7 @@
 """More of the table of op lines: segments, selections, sparse and ragged parts, images, matrices, parsing."""
 
+from functools import partial
+
 import numpy as np
 import tensorflow as tf
 
@@ -134,35 +136,53 @@ def normalisations():
         yield Line(name, back, (f(2, 4, 3, 3), f(2, 4, 3, 3), channels, channels, channels), rtol=1e-2)
 
 
+WINDOW = {"ksize": [1, 2, 2, 1], "strides": [1, 2, 1, 1]}
+DEEP_WINDOW = {"ksize": [1, 2, 2, 2, 1], "strides": [1, 1, 2, 1, 1]}
+
+
+def pooled(x, padding):
+    return raw("MaxPoolV2", x, WINDOW["ksize"], WINDOW["strides"], padding=padding)
+
+
+def pooled_deep(x, padding):
+    return raw("MaxPool3D", x, **DEEP_WINDOW, padding=padding)
+
+
+def pooled_with_places(x, padding, whole):
+    return raw("MaxPoolWithArgmax", x, **WINDOW, padding=padding, include_batch_in_index=whole)
+
+
+def pool_gradient(x, y, padding):
+    maxima = pooled(x, padding)
+    return raw("MaxPoolGradV2", x, maxima, y * maxima, WINDOW["ksize"], WINDOW["strides"], padding=padding)
+
+
+def pool_second_gradient(x, y, padding):
+    maxima = pooled(x, padding)
+    return (
+        raw("MaxPoolGradGrad", x, maxima, y, **WINDOW, padding=padding),
+        raw("MaxPoolGradGradV2", x, maxima, y, WINDOW["ksize"], WINDOW["strides"], padding=padding),
+    )
+
+
 def poolings():
     image, volume = f(2, 6, 5, 3), f(1, 4, 4, 3, 2)
-    window = {"ksize": [1, 2, 2, 1], "strides": [1, 2, 1, 1]}
-    deep = {"ksize": [1, 2, 2, 2, 1], "strides": [1, 1, 2, 1, 1]}
     for padding in ("SAME", "VALID"):
-        pooled = lambda x, p=padding: raw("MaxPoolV2", x, window["ksize"], window["strides"], padding=p)
-        yield Line("MaxPoolV2", pooled, (image,))
-        back = lambda x, y, p=padding: raw(
-            "MaxPoolGradV2", x, (z := pooled(x, p)), tf.ones_like(z) * y, window["ksize"], window["strides"], padding=p
-        )
-        yield Line("MaxPoolGradV2", back, (image, f()))
-        again = lambda x, y, p=padding: (
-            raw("MaxPoolGradGrad", x, pooled(x, p), y, **window, padding=p),
-            raw("MaxPoolGradGradV2", x, pooled(x, p), y, window["ksize"], window["strides"], padding=p),
-        )
+        yield Line("MaxPoolV2", partial(pooled, padding=padding), (image,))
+        yield Line("MaxPoolGradV2", partial(pool_gradient, padding=padding), (image, f()))
+        again = partial(pool_second_gradient, padding=padding)
         yield Line("MaxPoolGradGrad MaxPoolGradGradV2", again, (image, image))
-        solid = lambda x, p=padding: raw("MaxPool3D", x, **deep, padding=p)
+        solid = partial(pooled_deep, padding=padding)
         yield Line("MaxPool3DGrad", squared_gradient(solid, 0), (volume,))
-        deeper = lambda x, y, p=padding: raw("MaxPool3DGradGrad", x, solid(x, p), y, **deep, padding=p)
+        deeper = lambda x, y, p=padding: raw("MaxPool3DGradGrad", x, pooled_deep(x, p), y, **DEEP_WINDOW, padding=p)
         yield Line("MaxPool3DGradGrad", deeper, (volume, volume))
-        means = lambda x, p=padding: raw("AvgPool3D", x, **deep, padding=p)
+        means = lambda x, p=padding: raw("AvgPool3D", x, **DEEP_WINDOW, padding=p)
         yield Line("AvgPool3DGrad", squared_gradient(means, 0), (volume,), rtol=1e-4)
         for whole in (False, True):
-            placed = lambda x, p=padding, w=whole: raw(
-                "MaxPoolWithArgmax", x, **window, padding=p, include_batch_in_index=w
-            )
+            placed = partial(pooled_with_places, padding=padding, whole=whole)
             yield Line("MaxPoolWithArgmax", placed, (image,), jit=False)
-            to = lambda x, p=padding, w=whole: squared_gradient(lambda x: placed(x, p, w)[0], 0)(x)
-            yield Line("MaxPoolGradWithArgmax", to, (image,), jit=False)
+            maxima = lambda x, p=padding, w=whole: pooled_with_places(x, p, w)[0]
+            yield Line("MaxPoolGradWithArgmax", squared_gradient(maxima, 0), (image,), jit=False)
     yield Line("LRNGrad", squared_gradient(lambda x: tf.nn.lrn(x, 1), 0), (image,), rtol=1e-3, jit=False)
 
 
@@ -185,11 +205,11 @@ def pictures():
     for name, size in (("Bilinear", (4, 7)), ("NearestNeighbor", (4, 7)), ("Bicubic", (9, 4))):
         resized = lambda x, name=name, size=size: raw(f"Resize{name}", x, size)
         yield Line(f"Resize{name}Grad", squared_gradient(resized, 0), (image,), rtol=1e-3, jit=False)
+    plane = tf.constant([1, 0, 0, 0, 1, 0, 0, 0.0])
     for count in (1, 3):
-        plane = lambda t: tf.constant([1, 0, 0, 0, 1, 0, 0, 0.0]) + t * 0.01
         moved = lambda x, t: (
-            raw("ImageProjectiveTransformV2", x, plane(t), [5, 4], interpolation="BILINEAR"),
-            raw("ImageProjectiveTransformV3", x, plane(t), [5, 4], 0.5, interpolation="NEAREST"),
+            raw("ImageProjectiveTransformV2", x, plane + t * 0.01, [5, 4], interpolation="BILINEAR"),
+            raw("ImageProjectiveTransformV3", x, plane + t * 0.01, [5, 4], 0.5, interpolation="NEAREST"),
         )
         names = "ImageProjectiveTransformV2 ImageProjectiveTransformV3"
         yield Line(names, moved, (image, f(count, 8)), jit=False, rtol=1e-3)
@@ -243,7 +263,7 @@ def matrices():
     yield Line("TridiagonalMatMul", times, (f(2, 3, 4), right), jit=False, rtol=1e-3)
     volume = f(2, 4, 6, 5)
     for name, lengths in (("RFFT2D", [6, 5]), ("RFFT3D", [4, 6, 5]), ("RFFT2D", [4, 4])):
-        forth = lambda x, n=name, k=lengths: (y := raw(n, x, k), tf.math.real(y), raw(f"I{n}", y, k))[1:]
+        forth = lambda x, n=name, k=lengths: (tf.math.real(raw(n, x, k)), raw(f"I{n}", raw(n, x, k) * 2, k))
         yield Line(f"{name} I{name}", forth, (volume,), rtol=1e-3)
 
 
@@ -253,8 +273,8 @@ def diagonals():
     yield Line("MatrixDiagPartV2", lambda x: raw("MatrixDiagPartV2", x, [-1, 1], 7.0), (square,))
     setting = lambda x, y: (raw("MatrixSetDiag", x, y), raw("MatrixSetDiagV2", x, y, 0))
     yield Line("MatrixSetDiag MatrixSetDiagV2", setting, (square, vector))
-    yield Line("Diag DiagPart", lambda x: (y := raw("Diag", x), raw("DiagPart", y * 2)), (vector,))
-    yield Line("Diag DiagPart", lambda x: (y := raw("Diag", x), raw("DiagPart", y * 2)), (f(4),))
+    for spec in (vector, f(4)):
+        yield Line("Diag DiagPart", lambda x: (raw("Diag", x), raw("DiagPart", raw("Diag", x) * 2)), (spec,))
 
 
 def quantisations():
@@ -341,7 +361,7 @@ def parsed(text):
 def parsed_by_attributes(text):
     return tf.raw_ops.ParseSingleExample(
         serialized=text,
-        dense_defaults=[tf.zeros([0]), tf.constant([-1], tf.int64)],
+        dense_defaults=[tf.zeros([0]), tf.constant(-1, tf.int64)],
         num_sparse=1,
         sparse_keys=["c"],
         dense_keys=["a", "b"],
@@ -371,7 +391,7 @@ def texts():
     for shape in ([3], [None]):
         yield Line("StringSplitV2", parts, (s(*shape),), jit=False)
         yield Line("StringSplitV2", others, (s(*shape),), jit=False)
-        flat = lambda x: (y := tf.strings.split(x, "l"), y.values, y.row_splits)[1:]
+        flat = lambda x: (tf.strings.split(x, "l").values, tf.strings.split(x, "l").row_splits)
         yield Line("StringSplitV2", flat, (s(*shape),), jit=False, fixed=False)
     yield Line("StringSplitV2", lambda x: tf.strings.split(x), (s(),), jit=False)
     yield Line("ReduceJoin", lambda x: tf.strings.reduce_join(x, 1, separator="-"), (s(2, 3),), jit=False)
@@ -383,6 +403,77 @@ def texts():
     yield Line("UnicodeDecode", strict, (s(),), jit=False)
     again = lambda x: tf.strings.unicode_transcode(x, "UTF-8", "UTF-16-BE", errors="strict")
     yield Line("UnicodeTranscode", again, (s(2),), jit=False)
+
+
+TABLE = tf.Variable(np.random.default_rng(6).normal(size=[3, 3, 2]).astype("f"))
+
+
+def distinct_coordinates(generator, spec, shape):
+    """Coordinates of a 3 by 4 matrix in ascending order; other operands as usual."""
+    if spec.dtype != tf.int64:
+        return usual(generator, spec, shape)
+    flat = np.sort(generator.choice(12, shape[0], replace=False))
+    return np.stack([flat // 4, flat % 4], -1)
+
+
+def sparse_parts():
+    for count in (4, None):
+        specs = (i(count, 2, dtype=tf.int64), f(count))
+        dense = lambda k, x: tf.sparse.to_dense(tf.SparseTensor(k, x, [3, 4]), 7.0)
+        yield Line("SparseToDense", dense, specs, distinct_coordinates)
+        product = lambda k, x, y: tf.sparse.sparse_dense_matmul(tf.SparseTensor(k, x, [3, 4]), y)
+        yield Line("SparseTensorDenseMatMul", product, (*specs, f(4, 2)), distinct_coordinates, rtol=1e-4)
+        turned = lambda k, x, y: tf.sparse.sparse_dense_matmul(
+            tf.SparseTensor(k, x, [3, 4]), y, adjoint_a=True, adjoint_b=True
+        )
+        yield Line("SparseTensorDenseMatMul", turned, (*specs, f(2, 3)), distinct_coordinates, rtol=1e-4)
+    words = lambda x: tf.strings.split(x, "l").to_tensor("?")
+    for shape in ([3], [None]):
+        yield Line("RaggedTensorToTensor", words, (s(*shape),), jit=False, fixed=False)
+    grouped = lambda x, k: (
+        tf.RaggedTensor.from_value_rowids(x, tf.sort(k), 3, validate=False).to_tensor(-1.0),
+        tf.RaggedTensor.from_value_rowids(x, tf.sort(k), 3, validate=False).to_tensor(shape=[None, 2]),
+    )
+    yield Line("RaggedTensorToTensor", grouped, (f(5), i(5)), fixed=False)
+    yield Line("RaggedTensorToTensor", grouped, (f(None), i(None)), fixed=False)
+    split = lambda x, k: tf.RaggedTensor.from_row_splits(x, tf.concat([[0], tf.sort(k), [5]], 0)).to_tensor()
+    yield Line("RaggedTensorToTensor", split, (f(5, 2), i(3)), fixed=False)
+
+
+def places():
+    yield Line("ResourceGatherNd", lambda k: TABLE.gather_nd(k), (i(4, 2),))
+    yield Line("ResourceGatherNd", lambda k: TABLE.gather_nd(k), (i(None, 1, dtype=tf.int64),))
+    added = lambda x, k, y: raw("ScatterNdNonAliasingAdd", x, k, y)
+    yield Line("ScatterNdNonAliasingAdd", added, (f(3, 4), i(5, 1), f(5, 4)), rtol=1e-4)
+    for spec in (f(2, 3), f(None, 2), f(2, None)):
+        yield Line("Where", lambda x: tf.where(x > 0), (spec,), jit=False)
+        yield Line("Where", lambda x: tf.boolean_mask(x, x > 0), (spec,), jit=False)
+    nth = lambda x: (raw("NthElement", x, 1), raw("NthElement", x, 0, reverse=True))
+    yield Line("NthElement", nth, (f(2, 4),), jit=False)
+    among = lambda x, k: (raw("InTopKV2", x, k, 2), raw("InTopK", x, k, k=1))
+    yield Line("InTopK InTopKV2", among, (f(4, 3), i(4)), jit=False)
+    stitched = lambda x, y, k: tf.dynamic_stitch([k[:2], k[2:] + 1], [x, y])
+    yield Line("DynamicStitch", stitched, (f(2, 3), f(3, 3), i(5)), fixed=False)
+    parallel = lambda x, k: raw("ParallelDynamicStitch", [in_order(k), in_order(k) + tf.size(k)], [x, x * 2])
+    yield Line("ParallelDynamicStitch", parallel, (f(4, 2), i(4)), fixed=False)
+    yield Line("DynamicPartition DynamicStitch", parted_and_joined, (f(None, 2), i(None)), fixed=False)
+
+    def joined(x):
+        items = tf.TensorArray(tf.float32, 3, element_shape=[2, 3], infer_shape=True)
+        return items.write(0, x).write(1, x + 1).write(2, x * 2).concat()
+
+    yield Line("TensorListConcatV2", joined, (f(2, 3),))
+
+
+def in_order(keys):
+    """Distinct places from any integers."""
+    return tf.argsort(keys, stable=True)
+
+
+def parted_and_joined(x, k):
+    parts = tf.dynamic_partition(x, k, 3)
+    wheres = tf.dynamic_partition(tf.range(tf.size(k)), k, 3)
+    return tf.dynamic_stitch(wheres, [parts[0], parts[1] * 2, parts[2] * 3])
 
 
 further = (
@@ -398,4 +489,6 @@ further = (
     rearrangements,
     records,
     texts,
+    sparse_parts,
+    places,
 )

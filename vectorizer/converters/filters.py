@@ -1,7 +1,7 @@
 """Convolution where the filter differs between examples, and gradients by filters and images.
 
 What a filter sees at each of its positions is laid side by side (`_patches`): the convolution is then one product of
-matrices for each row, and so are its gradients. Depthwise convolution needs no such thing: the batch joins the channels.
+matrices for each row, and so are its gradients. Depthwise convolution needs none of it: the batch joins the channels.
 """
 
 from __future__ import annotations

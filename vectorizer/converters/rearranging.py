@@ -75,7 +75,7 @@ def convert_linspace(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Valu
 def convert_concat_v1(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """As ConcatV2, with the axis first."""
     axis, *values = inputs
-    return convert_concat(replace(op, type="ConcatV2"), [*values, axis], batch)
+    return list(convert_concat(replace(op, type="ConcatV2"), [*values, axis], batch))
 
 
 @converts("TensorStridedSliceUpdate")

@@ -12,7 +12,7 @@ from vectorizer.converters.alignment import stretch
 from vectorizer.converters.indexing import take_along
 from vectorizer.converters.reductions import example_axes
 from vectorizer.program import Op
-from vectorizer.registry import converts, replay, run_unchanged
+from vectorizer.registry import converts, run_unchanged
 from vectorizer.values import (
     NotConvertible,
     Size,
