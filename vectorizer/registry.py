@@ -51,6 +51,7 @@ _CONVERTER_MODULES = (
     "rearranging",
     "parsing",
     "sparse",
+    "padding",
 )
 
 

@@ -259,6 +259,8 @@ def matrices():
     yield Line("BandedTriangularSolve", banded, (f(2, 2, 4), right), jit=False, rtol=1e-2)
     three = lambda x, y: raw("TridiagonalSolve", x, y)
     yield Line("TridiagonalSolve", three, (f(2, 3, 4), right), dominant, jit=False, rtol=1e-3)
+    singular = lambda x, y: raw("TridiagonalSolve", x * [[1.0], [0.0], [0.0]], y)
+    yield Line("TridiagonalSolve", singular, (f(3, 2), f(2, 1)), jit=False, name="singular")
     times = lambda x, y: raw("TridiagonalMatMul", x[:, :1], x[:, 1:2], x[:, 2:], y)
     yield Line("TridiagonalMatMul", times, (f(2, 3, 4), right), jit=False, rtol=1e-3)
     volume = f(2, 4, 6, 5)
@@ -327,6 +329,18 @@ def rearrangements():
         ),
     )
     yield Line("TensorStridedSliceUpdate", lambda x, y: replaced(x, y)[0], (f(3, 4), f(2, 2)))
+
+
+def paddings():
+    for shape in ([4], [None], [2, 3], [None, 3]):
+        x = f(*shape)
+        pads = lambda x, k, c: tf.pad(x, [[k, 2 - k + k]] + [[0, 1]] * (x.shape.rank - 1), constant_values=c)
+        yield Line("PadV2", pads, (x, i(), f()), fixed=False)
+        yield Line("Pad", lambda x, k: tf.pad(x, tf.concat([k, 0 * k], 0)[: x.shape.rank]), (x, i(2, 2)), fixed=False)
+    to_length = lambda x: tf.pad(x, [[0, 8 - tf.shape(x)[0]], [0, 0]], constant_values=-1.0)
+    yield Line("PadV2", to_length, (f(None, 2),))
+    yield Line("SplitV", lambda x, k: tf.split(x, [k, 5 - k, -1], 0), (f(7, 2), i()))
+    yield Line("SplitV", lambda x: tf.split(x, [1, tf.shape(x)[0] - 1], 0), (f(None, 2),), least=1)
 
 
 def csv_records(generator, spec, shape):
@@ -487,6 +501,7 @@ further = (
     diagonals,
     quantisations,
     rearrangements,
+    paddings,
     records,
     texts,
     sparse_parts,

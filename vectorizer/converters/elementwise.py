@@ -123,6 +123,8 @@ def _integer_facts(op: Op, inputs: Sequence[Value]) -> tuple[Any, Any]:
             return left.size, left.upper
         if constants[1] is not None and uppers[0] is not None:
             return None, _plus(uppers[0], -int(constants[1]))
+        if constants[0] is not None and right.size is not None:
+            return None, int(constants[0])  # a size isn't negative
         return None, None
     if op.type == "Mul":
         for value, constant in ((left, constants[1]), (right, constants[0])):

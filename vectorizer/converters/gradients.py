@@ -131,9 +131,10 @@ def _stitched_vector(places: Sequence[Value], data: Sequence[Value]) -> list[Val
     parts: dict[int, Value] = {}
     for where, value in zip(places, data, strict=True):
         elements = value.elements() if value.rank == 1 else (value,)
-        if np.size(where.static()) != len(elements):
+        numbers = np.atleast_1d(require_static(where, "the positions of a stitch"))
+        if len(numbers) != len(elements):
             return None
-        parts.update(zip((int(place) for place in np.atleast_1d(where.static())), elements, strict=True))
+        parts.update(zip((int(place) for place in numbers), elements, strict=True))
     return [parts[place] for place in range(len(parts))] if sorted(parts) == list(range(len(parts))) else None
 
 

@@ -50,9 +50,9 @@ def _for_all(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     return [Value(tensor, False) for tensor in replay(op, [safe])]
 
 
-@converts("MatrixLogarithm CholeskyGrad TridiagonalMatMul", compilable=False)
+@converts("MatrixLogarithm CholeskyGrad TridiagonalMatMul TridiagonalSolve", compilable=False)
 def convert_stacked_matrices(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
-    """Kernels that treat each matrix of a stack alone."""
+    """Kernels that treat each matrix of a stack alone; a singular tridiagonal system is answered with NaN."""
     return [batched(tensor) for tensor in replay(op, _rows(inputs, batch))]
 
 
@@ -85,36 +85,3 @@ def convert_banded_solve(op: Op, inputs: Sequence[Value], batch: Batch) -> list[
     batch.check(tf.reduce_all(good, list(range(1, good.shape.rank))))
     safe = tf.where(good[..., None, None], bands, tf.ones([], bands.dtype))
     return [batched(replay(op, [safe, right])[0])]
-
-
-@converts("TridiagonalSolve", checks="the matrix is singular", compilable=False)
-def convert_tridiagonal_solve(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
-    """Solutions of each system whose matrix has three diagonals."""
-    if not any(value.batched for value in inputs):
-        return [Value(tensor, False) for tensor in replay(op, [value.tensor for value in inputs])]
-    if not op.attrs["partial_pivoting"] or op.attrs.get("perturb_singular"):
-        raise NotConvertible("a tridiagonal system solved without pivoting, or perturbed")
-    diagonals, right = _rows(inputs, batch)
-    good = _tridiagonal_regular(diagonals)
-    batch.check(tf.reduce_all(good, list(range(1, good.shape.rank))))
-    unit = tf.constant([[0], [1], [0]], diagonals.dtype)
-    safe = tf.where(good[..., None, None], diagonals, unit)
-    return [batched(replay(op, [safe, right])[0])]
-
-
-def _tridiagonal_regular(diagonals: Any) -> Any:
-    """Whether determinants of `[..., 3, n]` (above, main, below) aren't 0: a recurrence, scaled at each step."""
-    above, main, below = (tf.unstack(diagonals, axis=-2)[k] for k in range(3))
-    count = dimension(main, main.shape.rank - 1)
-    one = tf.ones_like(main[..., 0])
-
-    def step(k: Any, last: Any, before: Any) -> Any:
-        cross = tf.where(k > 0, tf.gather(above, tf.maximum(k - 1, 0), axis=-1) * tf.gather(below, k, axis=-1), 0)
-        value = tf.gather(main, k, axis=-1) * last - cross * before
-        scale = tf.maximum(tf.abs(value), tf.abs(last))
-        scale = tf.where(scale > 0, scale, tf.ones_like(scale))
-        scale = tf.cast(scale, value.dtype)
-        return k + 1, value / scale, last / scale
-
-    _, last, _ = tf.while_loop(lambda k, *_: k < count, step, (tf.constant(0), one, tf.zeros_like(one)))
-    return last != tf.zeros([], last.dtype)

@@ -63,11 +63,8 @@ def _record_pattern(op: Op) -> str:
     if op.attrs["use_quote_delim"]:
         field = rf'("([^"]|"")*"|[^"{separator}\r\n]*)'
     selected, columns = op.attrs["select_cols"], len(op.outputs)
-    if selected:
-        rest = rf"({separator}{field}){{{max(selected)},}}"
-    else:
-        rest = rf"({separator}{field}){{{columns - 1}}}"
-    pattern = f"(?s){field}{rest}"
+    repeats = f"{max(selected)}," if selected else str(columns - 1)
+    pattern = f"(?s){field}({separator}{field}){{{repeats}}}"
     # A record without any text has no field at all, not an empty one.
     return pattern if columns > 1 or selected else rf'(?s)("([^"]|"")*"|[^"{separator}\r\n]+)'
 

@@ -1,4 +1,4 @@
-"""Elements moved or spaced along an axis: roll, the gradient of mirrored padding, evenly spaced numbers."""
+"""Elements moved or spaced along an axis: roll, evenly spaced numbers, a slice replaced."""
 
 from __future__ import annotations
 
@@ -37,18 +37,6 @@ def convert_roll(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
         positions = (tf.range(room)[None, :] - amount[:, None]) % length[:, None]
         tensor = take_along(tensor, axis, positions)
     return [batched(tensor, value.sizes)]
-
-
-@converts("MirrorPadGrad")
-def convert_mirror_pad_gradient(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
-    """What mirrored elements add to those they mirror."""
-    value, amounts = inputs
-    if value.sizes or amounts.batched or value.rank > 4:
-        raise NotConvertible("the gradient of mirrored padding of a ragged tensor, or one of five dimensions")
-    pads = tf.concat([tf.zeros([1, 2], amounts.dtype), amounts.tensor], 0)
-    (tensor,) = replay(op, [value.tensor, pads])
-    tensor.set_shape([value.tensor.shape[0], *op.outputs[0].shape.as_list()])
-    return [batched(tensor)]
 
 
 @converts("LinSpace", checks="fewer than one number")
