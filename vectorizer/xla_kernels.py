@@ -67,6 +67,21 @@ def _nan_if_any_is(op_type: str, kernel: Kernel, tensors: Sequence[Any], attrs: 
     return [tf.where(spoilt, tf.constant(np.nan, result.dtype), result)]
 
 
+@_respells("UnsortedSegmentMax UnsortedSegmentMin")
+def _forget_at_nan(op_type: str, kernel: Kernel, tensors: Sequence[Any], attrs: Mapping[str, Any]) -> list[Any]:
+    # TensorFlow compares each element with the extreme so far: NaN replaces it, and is replaced by what follows.
+    data, ids, count = tensors
+    missing = tf.math.is_nan(data)
+    places = tf.reshape(tf.range(tf.shape(data)[0]), [-1] + [1] * (data.shape.rank - 1))
+    last = tf.math.unsorted_segment_max(tf.where(missing, places, -1), ids, count)
+    follows = places > tf.gather(last, tf.maximum(ids, 0))
+    neutral = tf.constant(data.dtype.min if op_type.endswith("Max") else data.dtype.max, data.dtype)
+    (result,) = kernel([tf.where(follows, data, neutral), ids, count])
+    followed = tf.math.unsorted_segment_sum(tf.cast(follows, tf.int32), ids, count) > 0
+    ends = tf.logical_and(last >= 0, tf.equal(followed, False))
+    return [tf.where(ends, tf.constant(np.nan, result.dtype), result)]
+
+
 @_respells("ArgMax ArgMin")
 def _pass_over_nan(op_type: str, kernel: Kernel, tensors: Sequence[Any], attrs: Mapping[str, Any]) -> list[Any]:
     worst = tf.constant(-np.inf if op_type == "ArgMax" else np.inf, tensors[0].dtype)

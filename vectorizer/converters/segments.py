@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from vectorizer import xla_kernels
 from vectorizer.batch import Batch
 from vectorizer.converters.alignment import align_pair
 from vectorizer.converters.indexing import gather_rows
@@ -34,7 +35,9 @@ def reduce_segments(how: str, data: Any, ids: Any, room: Any) -> Any:
     flat = tf.reshape(tf.where(ids >= 0, ids + rows, tf.constant(-1, ids.dtype)), [-1])
     inner = tf.shape(data)[2:]
     whole = tf.reshape(data, tf.concat([[tf.size(flat)], inner], 0))
-    result = _REDUCTIONS[how](whole, flat, tf.cast(count * room, tf.int32))
+    kernel = lambda tensors: [_REDUCTIONS[how](*tensors)]  # noqa: E731
+    operands = [whole, flat, tf.cast(count * room, tf.int32)]
+    (result,) = xla_kernels.run(f"UnsortedSegment{how}", kernel, operands, {})
     shaped = tf.reshape(result, tf.concat([tf.stack([count, room]), inner], 0))
     shaped.set_shape([*_static([count, room]), *data.shape.as_list()[2:]])
     return shaped
