@@ -54,7 +54,7 @@ def _nan_of_either(op_type: str, kernel: Kernel, tensors: Sequence[Any], attrs: 
     return [result]
 
 
-@_respells("Relu6")
+@_respells("Relu6 FakeQuantWithMinMaxVarsPerChannel")
 def _nan_of_the_only_one(op_type: str, kernel: Kernel, tensors: Sequence[Any], attrs: Mapping[str, Any]) -> list[Any]:
     (result,) = kernel(tensors)
     return [tf.where(tf.math.is_nan(tensors[0]), tensors[0], result)]
@@ -88,13 +88,13 @@ def _pass_over_nan(op_type: str, kernel: Kernel, tensors: Sequence[Any], attrs: 
     return kernel([tf.where(tf.math.is_nan(tensors[0]), worst, tensors[0]), tensors[1]])
 
 
-@_respells("MaxPool")
+@_respells("MaxPool MaxPoolV2")
 def _from_the_lowest_finite(
     op_type: str, kernel: Kernel, tensors: Sequence[Any], attrs: Mapping[str, Any]
 ) -> list[Any]:
     # TensorFlow starts each window from the least finite number, and NaN is greater than nothing.
     lowest = tf.constant(tensors[0].dtype.min, tensors[0].dtype)
-    return kernel([tf.where(tensors[0] > lowest, tensors[0], lowest)])
+    return kernel([tf.where(tensors[0] > lowest, tensors[0], lowest), *tensors[1:]])
 
 
 @_respells("Bucketize")
@@ -130,3 +130,30 @@ def _zero_and_nan_are_not_below(
     below = outputs < 0
     line = kernel([gradients, tf.ones_like(outputs)])
     return [tf.where(below, *kernel([gradients, tf.where(below, outputs, -tf.ones_like(outputs))]), *line)]
+
+
+@_respells("FakeQuantWithMinMaxArgsGradient")
+def _zero_times_infinity(op_type: str, kernel: Kernel, tensors: Sequence[Any], attrs: Mapping[str, Any]) -> list[Any]:
+    (result,) = kernel(tensors)
+    stopped = tf.logical_and(result == 0, tf.equal(tf.math.is_finite(tensors[0]), False))
+    return [tf.where(stopped, tf.constant(np.nan, result.dtype), result)]
+
+
+@_respells("ExtractImagePatches")
+def _cut_out(op_type: str, kernel: Kernel, tensors: Sequence[Any], attrs: Mapping[str, Any]) -> list[Any]:
+    # XLA convolves with ones and zeros, and zero times NaN is NaN: every pixel of a window would be.
+    (images,) = tensors
+    if None in images.shape[1:]:
+        return kernel(tensors)
+    pads, cuts = [[0, 0]], []
+    for axis in (1, 2):
+        size, extent = images.shape[axis], attrs["ksizes"][axis]
+        stride, rate = attrs["strides"][axis], attrs["rates"][axis]
+        reach = (extent - 1) * rate + 1
+        same = attrs["padding"] == b"SAME"
+        outputs = (size + stride - 1) // stride if same else (size - reach) // stride + 1
+        missing = max((outputs - 1) * stride + reach - size, 0) if same else 0
+        pads.append([missing // 2, missing - missing // 2])
+        cuts.append([slice(k * rate, k * rate + (outputs - 1) * stride + 1, stride) for k in range(extent)])
+    padded = tf.pad(images, [*pads, [0, 0]])
+    return [tf.concat([padded[:, rows, columns] for rows in cuts[0] for columns in cuts[1]], -1)]

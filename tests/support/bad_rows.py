@@ -171,6 +171,18 @@ FURTHER_CASES = {
         [[[[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]]],
         [[[[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]]]],
     ),
+    "histogram": (
+        lambda x, y: tf.histogram_fixed_width(x, tf.stack([y, 1.0]), 3),
+        [f(3), f()],
+        [[THREE, 0.0]],
+        [[THREE, 1.0], [THREE, 2.0]],
+    ),
+    "ragged_range": (
+        lambda k: tf.raw_ops.RaggedRange(starts=[0, 1], limits=[3, 4], deltas=k),
+        [i(2)],
+        [[[1, 2]], [[-1, 1]]],
+        [[[0, 1]]],
+    ),
     "resource_gather_nd": (
         lambda k: VARIABLE.gather_nd(k),
         [i(2, 1)],
@@ -185,4 +197,5 @@ FURTHER_UNCOMPILABLE = {
     "dynamic_stitch",
     "sparse_segment_sum",
     "pad_by_amount",
+    "ragged_range",
 }

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import tensorflow as tf
 
-from tests.support.op_line import Line, each, f, i, raw, s, usual
+from tests.support.op_line import Line, below_one, each, f, i, raw, s, usual
 
 NUMBER_OF_SEGMENTS = 4
 
@@ -52,6 +52,12 @@ def segments():
     yield Line("DenseBincount", present, (i(2, 5),))
     yield Line("DenseBincount", lambda k: tf.math.bincount(k), (i(5),), fixed=False)
     yield Line("DenseBincount", lambda k, x: tf.math.bincount(k, x, minlength=2), (i(None), f(None)), fixed=False)
+    bins = lambda x, y: (
+        tf.histogram_fixed_width(x, [-1.0, 1.5], 4),
+        tf.histogram_fixed_width(x, tf.stack([y, y + 1.0]), 3, tf.int64),
+    )
+    for spec in (f(7), f(None), f(2, 3)):
+        yield Line("HistogramFixedWidth", bins, (spec, f()), jit=False)
 
 
 def selections():
@@ -225,6 +231,9 @@ def pictures():
             raw("NonMaxSuppressionV4", box, score, 3, 0.2, 0.0, pad_to_max_output_size=True),
         )
         yield Line("NonMaxSuppressionV3 NonMaxSuppressionV4", best, (f(count, 4), f(count)), unit_boxes)
+    for changes in ("AdjustHue", "AdjustSaturation", "AdjustContrastv2"):
+        changed = lambda x, k, name=changes: raw(name, x, k)
+        yield Line(changes, changed, (f(2, 4, 3, 3), f()), below_one, jit=False, rtol=1e-3)
     together = lambda box, score: raw(
         "CombinedNonMaxSuppression", box[:, :, None], score, 2, 3, 0.3, 0.1, pad_per_class=False
     )
@@ -441,6 +450,17 @@ def sparse_parts():
             tf.SparseTensor(k, x, [3, 4]), y, adjoint_a=True, adjoint_b=True
         )
         yield Line("SparseTensorDenseMatMul", turned, (*specs, f(2, 3)), distinct_coordinates, rtol=1e-4)
+    shuffled = lambda k, x: tf.raw_ops.SparseReorder(
+        input_indices=tf.reverse(k, [0]), input_values=tf.reverse(x, [0]), input_shape=[3, 4]
+    )
+    for count in (4, None):
+        yield Line("SparseReorder", shuffled, (i(count, 2, dtype=tf.int64), f(count)), distinct_coordinates)
+    ranges = lambda k, n: (
+        raw("RaggedRange", k, k + n - 2, 1),
+        raw("RaggedRange", tf.cast(k, tf.float32), 3.0, 0.5, Tsplits=tf.int32),
+        raw("RaggedRange", 5, k, [-1, -2, -3]),
+    )
+    yield Line("RaggedRange", ranges, (i(3), i()), fixed=False)
     words = lambda x: tf.strings.split(x, "l").to_tensor("?")
     for shape in ([3], [None]):
         yield Line("RaggedTensorToTensor", words, (s(*shape),), jit=False, fixed=False)

@@ -188,3 +188,24 @@ def convert_combined_suppression(op: Op, inputs: Sequence[Value], batch: Batch) 
     boxes, scores = (batch.rows(value) for value in inputs[:2])
     results = replay(op, [fold(boxes), fold(scores), *(value.tensor for value in inputs[2:])])
     return [batched(unfold(result, boxes)) for result in results]
+
+
+@converts("AdjustHue AdjustSaturation AdjustContrastv2", compilable=False)
+def convert_adjustment(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    """Hue, saturation or contrast changed by an amount; where it differs between examples, by arithmetic."""
+    images, amount = inputs
+    _dense(inputs)
+    if not amount.batched:
+        return [batched(replay(op, [images.tensor, amount.tensor])[0])]
+    rows = batch.rows(images)
+    by = tf.cast(tf.reshape(amount.tensor, [-1] + [1] * (rows.shape.rank - 1)), rows.dtype)
+    if op.type == "AdjustContrastv2":
+        mean = tf.reduce_mean(rows, [-3, -2], keepdims=True)
+        return [batched((rows - mean) * by + mean)]
+    colours = tf.image.rgb_to_hsv(rows)
+    hue, saturation, brightness = colours[..., :1], colours[..., 1:2], colours[..., 2:]
+    if op.type == "AdjustHue":
+        hue = tf.math.floormod(hue + by, tf.ones([], hue.dtype))
+    else:
+        saturation = tf.clip_by_value(saturation * by, 0, 1)
+    return [batched(tf.image.hsv_to_rgb(tf.concat([hue, saturation, brightness], -1)))]

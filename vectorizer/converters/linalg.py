@@ -125,16 +125,6 @@ def convert_colours(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value
     return [batched(tensor, inputs[0].sizes)]
 
 
-@converts("AdjustHue AdjustSaturation AdjustContrastv2", compilable=False)
-def convert_image_adjustment(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
-    """Images changed by an amount that is the same for all."""
-    images, amount = inputs
-    if images.sizes or amount.batched:
-        raise NotConvertible("an adjustment of ragged images, or by amounts that differ between examples")
-    (tensor,) = replay(op, [images.tensor, amount.tensor])
-    return [batched(tensor)]
-
-
 @converts("Bucketize")
 def convert_bucketize(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """The bucket of each element."""

@@ -55,7 +55,7 @@ def convert_linspace(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Valu
     numbers = tf.cast(tf.range(room), first.dtype)[None, :]
     width = (last - first) / tf.maximum(steps, tf.ones([], steps.dtype))
     at_end = tf.logical_and(numbers >= steps, steps > 0)
-    result = tf.where(at_end, last, first + width * numbers)
+    result = tf.where(numbers == 0, first, tf.where(at_end, last, first + width * numbers))
     return [batched(result, {0: size} if size is not None else {})]
 
 

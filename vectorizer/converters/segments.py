@@ -269,3 +269,27 @@ def convert_bincount(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Valu
     if stacked:
         result = tf.reshape(result, tf.stack([batch.size, dimension(tensor, 1), room]))
     return [batched(result, {int(stacked): own} if own is not None else {})]
+
+
+@converts("HistogramFixedWidth", checks="the range is empty")
+def convert_histogram(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    """How many elements fall into each of so many bins of equal width; what lies outside goes to the outer ones."""
+    values, bounds, count = inputs
+    good = bounds.tensor[..., 0] < bounds.tensor[..., 1]
+    batch.check(good)
+    safe = tf.where(good[..., None], bounds.tensor, tf.constant([0, 1], bounds.dtype))
+    if not any(value.batched for value in inputs):
+        return [shared(replay(op, [values.tensor, safe, count.tensor])[0])]
+    bins = count.static()
+    if bins is None or bins < 1:
+        raise NotConvertible("a histogram of an unknown number of bins")
+    limits = batch.rows(Value(safe, bounds.batched))
+    shape = [-1] + [1] * values.rank
+    low, high = (tf.reshape(limits[:, side], shape) for side in (0, 1))
+    width = tf.cast(high - low, tf.float64) / int(bins)
+    rows = batch.rows(values)
+    above = tf.cast(tf.maximum(rows, low) - low, tf.float64) / width
+    places = present_ids(values, tf.cast(tf.minimum(above, tf.constant(int(bins) - 1, tf.float64)), tf.int32))
+    each = tf.reduce_prod(tf.shape(places)[1:])
+    flat = tf.reshape(places, tf.stack([batch.size, each]))
+    return [batched(segment_counts(flat, int(bins), op.outputs[0].dtype))]

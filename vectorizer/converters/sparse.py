@@ -12,8 +12,8 @@ from vectorizer.converters.alignment import align_pair
 from vectorizer.converters.segments import present_ids, reduce_segments, segment_counts
 from vectorizer.converters.shapes import dense_dims
 from vectorizer.program import Op
-from vectorizer.registry import converts, run_unchanged
-from vectorizer.values import NotConvertible, Size, Value, batched, dimension, number, size_mask
+from vectorizer.registry import converts, replay, run_unchanged
+from vectorizer.values import NotConvertible, Size, Value, batched, dimension, number, shared, size_mask
 
 
 @converts("SparseToDense", checks="a coordinate is out of range, or out of order")
@@ -137,3 +137,59 @@ def _roomy(size: Size | None) -> Size | None:
     if size is not None and isinstance(size.padded, int) and size.padded < 1:
         raise NotConvertible("a ragged tensor without any room for rows")
     return size
+
+
+@converts("SparseReorder", checks="a coordinate is out of range")
+def convert_sparse_reorder(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    """Coordinates and values in row-major order."""
+    coordinates, values, shape = inputs
+    if not any(value.batched for value in inputs):
+        return run_unchanged(op, inputs)
+    room = [int(size) for size in require_static(shape, "the shape of a sparse tensor")]
+    if coordinates.sizes or values.sizes:
+        coordinates, values = align_pair(coordinates, 0, values, 0, batch)
+    places, content = batch.rows(coordinates), batch.rows(values)
+    present = size_mask(values.sizes[0], 1, 0) if values.sizes else tf.ones_like(places[..., 0], tf.bool)
+    limits = tf.constant(room, places.dtype)
+    good = tf.reduce_all(tf.logical_and(places >= 0, places < limits), -1)
+    batch.check(tf.reduce_all(tf.logical_or(good, tf.logical_not(present)), 1))
+    place = tf.zeros_like(places[..., 0])
+    for axis, size in enumerate(room):
+        place = place * size + places[..., axis]
+    order = tf.argsort(tf.where(present, place, place.dtype.max), axis=1, stable=True)
+    sizes = dict(values.sizes)
+    return [
+        batched(tf.gather(places, order, axis=1, batch_dims=1), sizes),
+        batched(tf.gather(content, order, axis=1, batch_dims=1), sizes),
+    ]
+
+
+@converts("RaggedRange", checks="a step is zero")
+def convert_ragged_range(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    """Ranges one after the other, and where each of them begins."""
+    fail = [value.tensor == tf.zeros([], value.dtype) for value in inputs[2:]]
+    good = tf.logical_not(fail[0])
+    rank = int(inputs[2].batched)
+    batch.check(tf.reduce_all(good, list(range(rank, good.shape.rank))))
+    delta = Value(tf.where(good, inputs[2].tensor, tf.ones([], inputs[2].dtype)), inputs[2].batched)
+    if not any(value.batched for value in inputs):
+        return [shared(tensor) for tensor in replay(op, [inputs[0].tensor, inputs[1].tensor, delta.tensor])]
+    if any(value.sizes for value in inputs):
+        raise NotConvertible("a variable number of ranges")
+    rows = [batch.rows(value) for value in (inputs[0], inputs[1], delta)]
+    rows = [row if row.shape.rank == 2 else row[:, None] for row in rows]
+    count = max((dimension(row, 1) for row in rows), key=lambda size: size if isinstance(size, int) else 2)
+    start, limit, step = (tf.broadcast_to(row, tf.stack([batch.size, count])) for row in rows)
+    if start.dtype.is_integer:
+        lengths = (limit - start + step - tf.sign(step)) // step
+    else:
+        lengths = tf.math.ceil((limit - start) / step)
+    ends = tf.cumsum(tf.maximum(tf.cast(lengths, tf.int32), 0), axis=1)
+    splits = tf.concat([tf.zeros([batch.size, 1], tf.int32), ends], 1)
+    size = batch.new_size(number(splits[:, -1]))
+    places = tf.range(size.padded)[None, :]
+    which = tf.reduce_sum(tf.cast(ends[:, None, :] <= places[..., None], tf.int32), -1)
+    which = tf.minimum(which, count - 1)
+    own = [tf.gather(item, which, axis=1, batch_dims=1) for item in (start, step, splits[:, :-1])]
+    values = own[0] + own[1] * tf.cast(places - own[2], start.dtype)
+    return [batched(tf.cast(splits, op.outputs[0].dtype)), batched(values, {0: size})]
