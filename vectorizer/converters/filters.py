@@ -94,7 +94,7 @@ def _convolve(images: Any, kernel: Any, axes: Sequence[_Axis]) -> Any:
     else:
         grouped = tf.reshape(patches, [rows, positions, offsets, groups, depth])
         flat = tf.reshape(kernel, [dimension(kernel, 0), offsets, depth, groups, count // groups])
-        if rows == 1:  # einsum doesn't broadcast
+        if isinstance(rows, int) and rows == 1:  # einsum doesn't broadcast
             result = tf.einsum("mkgc,bkcgf->bmgf", grouped[0], flat)
         else:
             result = tf.einsum("bmkgc,bkcgf->bmgf", grouped, flat)
