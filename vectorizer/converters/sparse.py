@@ -121,10 +121,8 @@ def _begins(kinds: Sequence[str], partitions: Sequence[Value], batch: Batch) -> 
         return ends[:, :-1], ends[:, 1:] - ends[:, :-1], _roomy(rows)
     count, ids = partitions
     known = count.static()
-    if known is None and not count.batched:
-        raise NotConvertible("a ragged tensor of unknown number of rows")
-    size = None if known is not None else batch.new_size(count)
-    room = int(known) if known is not None else size.padded  # type: ignore[union-attr]
+    size = batch.new_size(count) if count.batched else None
+    room = size.padded if size is not None else int(known) if known is not None else tf.cast(count.tensor, tf.int32)
     counts = segment_counts(tf.cast(present_ids(ids, batch.rows(ids)), tf.int32), room)
     return tf.cumsum(counts, axis=1, exclusive=True), counts, size
 
