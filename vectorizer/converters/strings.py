@@ -18,6 +18,7 @@ from vectorizer.values import (
     NotConvertible,
     Size,
     Value,
+    at_axis,
     batched,
     dimension,
     fill_padding,
@@ -147,10 +148,18 @@ def convert_reduce_join(op: Op, inputs: Sequence[Value], batch: Batch) -> list[V
     value, axes_value = inputs
     axes = [int(axis) % value.rank for axis in np.atleast_1d(require_static(axes_value, "the axis of a join"))]
     ragged = [axis for axis in axes if axis in value.sizes]
-    if ragged and op.attrs["separator"]:
-        raise NotConvertible("a variable number of texts joined with a separator between them")
+    separator = op.attrs["separator"].decode()
     if not axes:
         return [value]
+    if ragged and separator:
+        if len(axes) > 1:
+            raise NotConvertible("a variable number of texts joined along several axes")
+        (axis,) = axes
+        after = tf.range(1, value.sizes[axis].padded + 1)[None, :] < value.sizes[axis].lengths[:, None]
+        spaced = tf.where(at_axis(after, value.rank, axis), tf.strings.join([value.tensor, separator]), value.tensor)
+        tensor = fill_padding(batched(spaced, value.sizes), ragged, "")
+        joined = tf.strings.reduce_join(tensor, axis + 1, keepdims=bool(op.attrs["keep_dims"]))
+        return [batched(joined, kept_sizes(value, axes, bool(op.attrs["keep_dims"])))]
     tensor = fill_padding(value, ragged, "")
     (result,) = replay(op, [tensor, tf.constant([axis + 1 for axis in axes])])
     return [batched(result, kept_sizes(value, axes, bool(op.attrs["keep_dims"])))]
