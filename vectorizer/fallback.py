@@ -15,6 +15,8 @@ from vectorizer.program import Op, Var
 from vectorizer.registry import replay
 from vectorizer.values import NotConvertible, Size, Value, batched
 
+_SMALL = 64  # elements of a constant that is made again inside the loop
+
 
 def emit_per_row(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Value]:
     """Loop `op` over the rows of the batch."""
@@ -85,7 +87,8 @@ def _effect(op: Op, inputs: Sequence[Any], row: Any, batch: Batch) -> Any:
 def slice_row(value: Any, row: Any) -> Any:
     """One example's own tensor, without padding."""
     if not value.batched:
-        return value.tensor
+        known = value.static()  # some ops want shapes and axes as constants, which a loop's captures aren't
+        return value.tensor if known is None or known.size > _SMALL else tf.constant(known, value.dtype)
     tensor = value.tensor[row]
     if value.sizes:
         cut = [

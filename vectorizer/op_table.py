@@ -14,6 +14,28 @@ _CONTROL_FLOW = (
     "PartitionedCall",
     "StatefulPartitionedCall",
 )
+_OF_TENSORFLOW_1 = "refused: TensorFlow 1 only; write it with tf.TensorArray in TensorFlow 2"
+_ELSEWHERE = {
+    **dict.fromkeys(
+        [
+            "TensorArrayV3",
+            "TensorArrayGradV3",
+            "TensorArrayReadV3",
+            "TensorArrayWriteV3",
+            "TensorArrayGatherV3",
+            "TensorArrayScatterV3",
+            "TensorArraySizeV3",
+            "StackPushV2",
+            "StackPopV2",
+        ],
+        _OF_TENSORFLOW_1,
+    ),
+    "TopK": "never met: TensorFlow 2 has no kernel for it and emits TopKV2",
+    "LogicalXor": "never met: TensorFlow 2 makes it of LogicalAnd, LogicalOr and LogicalNot",
+    "XlaEinsum": "never met: made by TensorFlow's bridge to XLA only, after tracing",
+    "XlaSharding": "never met: made by TensorFlow's bridge to XLA only, after tracing",
+    "_EagerConst": "never met: exists outside of traced functions only",
+}
 _COLUMNS = ("op", "family", "fails a row when", "XLA")
 
 
@@ -23,11 +45,17 @@ def op_rows() -> list[tuple[str, str, str, str]]:
     return sorted(rows + [(name, "control flow", "", "yes") for name in _CONTROL_FLOW])
 
 
+def accounted_for() -> dict[str, str]:
+    """What becomes of every op type that the table or its appendix names: a family, or why there is none."""
+    return {name: family for name, family, *_ in op_rows()} | _ELSEWHERE
+
+
 def as_text() -> str:
     """The table in columns."""
     rows = [_COLUMNS, *op_rows()]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
-    return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+    lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join([*lines, "", *(f"{name}  {reason}" for name, reason in sorted(_ELSEWHERE.items()))])
 
 
 def as_markdown() -> str:
@@ -48,5 +76,13 @@ def as_markdown() -> str:
         "| " + " | ".join(_COLUMNS) + " |",
         "|---|---|---|---|",
         *(f"| `{name}` | {family} | {checks} | {xla} |" for name, family, checks, xla in rows),
+        "",
+        "## Without a converter, for a reason",
+        "",
+        "Op types that TensorFlow's own `pfor` converts and that have no place here:",
+        "",
+        "| op | why |",
+        "|---|---|",
+        *(f"| `{name}` | {reason} |" for name, reason in sorted(_ELSEWHERE.items())),
     ]
     return "\n".join(lines) + "\n"

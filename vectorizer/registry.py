@@ -42,6 +42,19 @@ _CONVERTER_MODULES = (
     "state",
     "random",
     "printing",
+    "segments",
+    "selecting",
+    "filters",
+    "normalisation",
+    "pooling",
+    "images",
+    "matrices",
+    "diagonals",
+    "quantizing",
+    "rearranging",
+    "parsing",
+    "sparse",
+    "padding",
 )
 
 

@@ -59,7 +59,7 @@ def _nan_of_either(op_type: str, kernel: Kernel, tensors: Sequence[Any], attrs: 
     return [result]
 
 
-@_respells("Relu6")
+@_respells("Relu6 FakeQuantWithMinMaxVarsPerChannel")
 def _nan_of_the_only_one(op_type: str, kernel: Kernel, tensors: Sequence[Any], attrs: Mapping[str, Any]) -> list[Any]:
     (result,) = kernel(tensors)
     return [tf.where(tf.math.is_nan(tensors[0]), tensors[0], result)]
@@ -72,19 +72,34 @@ def _nan_if_any_is(op_type: str, kernel: Kernel, tensors: Sequence[Any], attrs: 
     return [tf.where(spoilt, tf.constant(np.nan, result.dtype), result)]
 
 
+@_respells("UnsortedSegmentMax UnsortedSegmentMin")
+def _forget_at_nan(op_type: str, kernel: Kernel, tensors: Sequence[Any], attrs: Mapping[str, Any]) -> list[Any]:
+    # TensorFlow compares each element with the extreme so far: NaN replaces it, and is replaced by what follows.
+    data, ids, count = tensors
+    missing = tf.math.is_nan(data)
+    places = tf.reshape(tf.range(tf.shape(data)[0]), [-1] + [1] * (data.shape.rank - 1))
+    last = tf.math.unsorted_segment_max(tf.where(missing, places, -1), ids, count)
+    follows = places > tf.gather(last, tf.maximum(ids, 0))
+    neutral = tf.constant(data.dtype.min if op_type.endswith("Max") else data.dtype.max, data.dtype)
+    (result,) = kernel([tf.where(follows, data, neutral), ids, count])
+    followed = tf.math.unsorted_segment_sum(tf.cast(follows, tf.int32), ids, count) > 0
+    ends = tf.logical_and(last >= 0, tf.equal(followed, False))
+    return [tf.where(ends, tf.constant(np.nan, result.dtype), result)]
+
+
 @_respells("ArgMax ArgMin")
 def _pass_over_nan(op_type: str, kernel: Kernel, tensors: Sequence[Any], attrs: Mapping[str, Any]) -> list[Any]:
     worst = tf.constant(-np.inf if op_type == "ArgMax" else np.inf, tensors[0].dtype)
     return kernel([tf.where(tf.math.is_nan(tensors[0]), worst, tensors[0]), tensors[1]])
 
 
-@_respells("MaxPool")
+@_respells("MaxPool MaxPoolV2")
 def _from_the_lowest_finite(
     op_type: str, kernel: Kernel, tensors: Sequence[Any], attrs: Mapping[str, Any]
 ) -> list[Any]:
     # TensorFlow starts each window from the least finite number, and NaN is greater than nothing.
     lowest = tf.constant(tensors[0].dtype.min, tensors[0].dtype)
-    return kernel([tf.where(tensors[0] > lowest, tensors[0], lowest)])
+    return kernel([tf.where(tensors[0] > lowest, tensors[0], lowest), *tensors[1:]])
 
 
 @_respells("Bucketize")
@@ -120,3 +135,30 @@ def _zero_and_nan_are_not_below(
     below = outputs < 0
     line = kernel([gradients, tf.ones_like(outputs)])
     return [tf.where(below, *kernel([gradients, tf.where(below, outputs, -tf.ones_like(outputs))]), *line)]
+
+
+@_respells("FakeQuantWithMinMaxArgsGradient")
+def _zero_times_infinity(op_type: str, kernel: Kernel, tensors: Sequence[Any], attrs: Mapping[str, Any]) -> list[Any]:
+    (result,) = kernel(tensors)
+    stopped = tf.logical_and(result == 0, tf.equal(tf.math.is_finite(tensors[0]), False))
+    return [tf.where(stopped, tf.constant(np.nan, result.dtype), result)]
+
+
+@_respells("ExtractImagePatches")
+def _cut_out(op_type: str, kernel: Kernel, tensors: Sequence[Any], attrs: Mapping[str, Any]) -> list[Any]:
+    # XLA convolves with ones and zeros, and zero times NaN is NaN: every pixel of a window would be.
+    (images,) = tensors
+    if None in images.shape[1:]:
+        return kernel(tensors)
+    pads, cuts = [[0, 0]], []
+    for axis in (1, 2):
+        size, extent = images.shape[axis], attrs["ksizes"][axis]
+        stride, rate = attrs["strides"][axis], attrs["rates"][axis]
+        reach = (extent - 1) * rate + 1
+        same = attrs["padding"] == b"SAME"
+        outputs = (size + stride - 1) // stride if same else (size - reach) // stride + 1
+        missing = max((outputs - 1) * stride + reach - size, 0) if same else 0
+        pads.append([missing // 2, missing - missing // 2])
+        cuts.append([slice(k * rate, k * rate + (outputs - 1) * stride + 1, stride) for k in range(extent)])
+    padded = tf.pad(images, [*pads, [0, 0]])
+    return [tf.concat([padded[:, rows, columns] for rows in cuts[0] for columns in cuts[1]], -1)]

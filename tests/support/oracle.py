@@ -8,6 +8,7 @@ come back not `ok`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,12 @@ def per_example(v: Vectorized, example: Sequence[Any]) -> list[np.ndarray] | Exc
     except tf.errors.OpError as error:
         return error
     return [np.asarray(item.numpy()) for item in tf.nest.flatten(outputs, expand_composites=True)]
+
+
+@lru_cache(maxsize=4)
+def flexible(v: Vectorized) -> Any:
+    """The program for every size, built once for all the batches that it is checked with."""
+    return v.compile()
 
 
 def check(
@@ -45,7 +52,7 @@ def check(
     if fallbacks is not None:
         assert len(v.report.fallbacks) == fallbacks, str(v.report)
     expected = [per_example(v, example) for example in examples]
-    _compare(v, v.compile(), examples, expected, len(examples), None, rtol, atol)
+    _compare(v, flexible(v), examples, expected, len(examples), None, rtol, atol)
     rooms = _rooms(v, examples, slack)
     rows = len(examples) + 1
     _compare(v, v.compile(rows, rooms), examples, expected, rows, rooms, rtol, atol)
@@ -57,7 +64,7 @@ def check(
 def check_flexible(v: Vectorized, examples: Sequence[Sequence[Any]], *, rtol: float = 1e-5, atol: float = 1e-5) -> None:
     """As `check`, the flexible program only, which takes a batch of any size, none at all included."""
     expected = [per_example(v, example) for example in examples]
-    _compare(v, v.compile(), examples, expected, len(examples), None, rtol, atol)
+    _compare(v, flexible(v), examples, expected, len(examples), None, rtol, atol)
 
 
 def _rooms(v: Vectorized, examples: Sequence[Sequence[Any]], slack: int) -> list[int]:

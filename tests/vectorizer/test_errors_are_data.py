@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.support.bad_rows import FURTHER_CASES, FURTHER_UNCOMPILABLE
 from tests.support.oracle import check, per_example
 from vectorizer import supported_ops, vectorize
 
@@ -373,6 +374,7 @@ CASES = {
         [[draw(4)], [draw(2)], [draw(0)]],
         [[draw(3)]],
     ),
+    **FURTHER_CASES,
 }
 
 QUICK = """gather_both gather_nd_both embedding_lookup tensor_scatter_update pick_own_length slice_begin
@@ -383,6 +385,7 @@ UNCOMPILABLE = {
     "fill",
     "slice_size",
     "reshape_by_value",
+    *FURTHER_UNCOMPILABLE,
 }  # sizes that only the data tells
 
 

@@ -21,7 +21,12 @@ UNDEFINED = {
     "Zeta": "special functions at infinity",
     "Polygamma": "special functions at infinity",
     "MaxPool3D": "TensorFlow's kernel answers by the number of channels",
-    "MaxPoolGrad": "which element is the largest of a window with NaN",
+    **dict.fromkeys(
+        ("MaxPoolGrad", "MaxPoolGradV2", "MaxPoolGradGrad", "MaxPool3DGrad", "MaxPool3DGradGrad"),
+        "which element is the largest of a window with NaN",
+    ),
+    "NonMaxSuppressionV3": "which of two boxes without finite extent overlaps the other",
+    "InvertPermutation": "the permutation comes of sorting numbers that NaN leaves unsorted",
     "ResizeBilinear": "whether a neighbour of weight zero counts",
     "TopKV2": "TensorFlow sorts by a comparison that NaN makes inconsistent",
     "LowerBound": "searching among numbers that NaN leaves unsorted",

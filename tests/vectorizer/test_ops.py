@@ -84,10 +84,11 @@ def sample(cases, count):
     """Seeded: cases until every op is covered, then any."""
     shuffled = random.Random(0).sample(cases, len(cases))
     covered, chosen, rest = set(), [], []
-    for case in shuffled:
+    for case in sorted(shuffled, key=lambda case: -len(case.line.ops.split())):  # few cases that cover many ops each
         ops = set(case.line.ops.split())
         (rest if ops <= covered else chosen).append(case)
         covered |= ops
+    rest = random.Random(1).sample(rest, len(rest))
     return chosen + rest[: max(count - len(chosen), 0)]
 
 

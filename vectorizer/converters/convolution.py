@@ -1,4 +1,4 @@
-"""Convolution, pooling and batch normalisation: the batch joins the images' own leading axis.
+"""Convolution and pooling: the batch joins the images' own leading axis.
 
 Over ragged height or width the padding is made neutral first. With a stride, TensorFlow's SAME margins depend
 on each example's own size: then every row is moved behind its own margin, and the kernel runs as VALID.
@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from vectorizer.batch import Batch
+from vectorizer.converters.filters import convolve_per_example, depthwise_per_example, spread_per_example
 from vectorizer.converters.indexing import take_along
 from vectorizer.converters.reductions import lowest
 from vectorizer.converters.resizing import resize_ragged
@@ -157,7 +158,8 @@ def convert_convolution(op: Op, inputs: Sequence[Value], batch: Batch) -> list[V
     if not images.batched and not kernel.batched:
         return run_unchanged(op, inputs)
     if kernel.batched:
-        raise NotConvertible("a convolution whose filter differs between examples")
+        rule = depthwise_per_example if op.type.startswith("Depthwise") else convolve_per_example
+        return [rule(op, images, kernel, batch)]
     extents = [int(size) for size in kernel.tensor.shape[: len(_spatial(op, images.rank))]]
     windows = _windows(op, images.rank, extents, list(op.attrs["dilations"]))
     laid = _lay_out(op, images, windows, tf.zeros([], images.dtype), batch)
@@ -182,34 +184,21 @@ def convert_pooling(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value
     return [batched(result, laid.sizes)]
 
 
-@converts("FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3")
-def convert_batch_norm(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
-    """Inference: given means and variances, an affine map per channel."""
-    if op.attrs["is_training"]:
-        raise NotConvertible("batch normalisation in training mode takes its statistics within each example")
-    images = inputs[0]
-    if any(value.batched for value in inputs[1:]):
-        raise NotConvertible("batch normalisation whose parameters differ between examples")
-    results = replay(op, [fold(images.tensor), *(value.tensor for value in inputs[1:])])
-    return [
-        batched(unfold(results[0], images.tensor), images.sizes),
-        *(Value(item, False) for item in results[1:]),
-    ]
-
-
-@converts("Conv2DBackpropInput", checks="the sizes don't fit")
+@converts("Conv2DBackpropInput Conv3DBackpropInputV2", checks="the sizes don't fit")
 def convert_transposed_convolution(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """`Conv2DTranspose`: a shared filter spreads all images of the batch at once."""
     sizes, kernel, images = inputs
     if not any(value.batched for value in inputs):
         return run_unchanged(op, inputs)
-    if kernel.batched:
-        raise NotConvertible("a transposed convolution with a filter for each example")
     if sizes.batched or images.sizes:
+        if kernel.batched:
+            raise NotConvertible("a transposed convolution over ragged images, with a filter for each example")
         extents = [int(size) for size in kernel.tensor.shape[:-2]]
         windows = _windows(op, images.rank, extents, list(op.attrs["dilations"]))
         spreads = [Spread(window.axis, window.reach, window.stride) for window in windows]
         return [spread_ragged(op, sizes, kernel, Value(batch.rows(images), True, images.sizes), spreads, batch)]
+    if kernel.batched:
+        return [spread_per_example(op, sizes, kernel, images, batch)]
     count = images.tensor.shape[1]
     total = batch.size * (count if count is not None else tf.shape(images.tensor)[1])
     wanted = tf.concat([tf.reshape(total, [1]), sizes.tensor[1:]], 0)

@@ -18,6 +18,7 @@ UNARY = """
     Elu Erf Erfc Erfinv Exp Expm1 Floor Identity Imag Inv Invert IsFinite IsInf IsNan LeakyRelu Lgamma Log
     Log1p Ndtri Neg OnesLike PopulationCount PreventGradient Real Reciprocal Relu Relu6 Rint Round
     Rsqrt Selu Sigmoid Sign Sin Sinh Snapshot Softplus Softsign Sqrt Square StopGradient Tan Tanh ZerosLike
+    FakeQuantWithMinMaxArgs DataFormatDimMap
 """
 UNARY_WITHOUT_XLA = """
     BesselI0 BesselI1 BesselJ0 BesselJ1 BesselK0 BesselK0e BesselK1 BesselK1e BesselY0 BesselY1 Dawsn Expint
@@ -32,7 +33,7 @@ BINARY = """
 """
 BINARY_OF_ONE_SHAPE = """
     ApproximateEqual EluGrad LeakyReluGrad ReciprocalGrad Relu6Grad ReluGrad RsqrtGrad SeluGrad SigmoidGrad
-    SoftplusGrad SoftsignGrad SqrtGrad TanhGrad
+    SoftplusGrad SoftsignGrad SqrtGrad TanhGrad FakeQuantWithMinMaxArgsGradient
 """
 
 _COUNTS = (tf.int32, tf.int64)  # what sizes are counted in; smaller integers wrap around, and no bound holds
@@ -122,6 +123,8 @@ def _integer_facts(op: Op, inputs: Sequence[Value]) -> tuple[Any, Any]:
             return left.size, left.upper
         if constants[1] is not None and uppers[0] is not None:
             return None, _plus(uppers[0], -int(constants[1]))
+        if constants[0] is not None and right.size is not None:
+            return None, int(constants[0])  # a size isn't negative
         return None, None
     if op.type == "Mul":
         for value, constant in ((left, constants[1]), (right, constants[0])):
@@ -265,12 +268,12 @@ def convert_identity_n(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Va
     return list(inputs)
 
 
-@converts("BiasAdd")
+@converts("BiasAdd BiasAddV1")
 def convert_bias_add(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Adds a vector along the channel axis."""
     value, bias = inputs
     tensor = bias.tensor
-    if op.attrs["data_format"] == b"NCHW" and value.rank > 1:
+    if op.attrs.get("data_format") == b"NCHW" and value.rank > 1:
         tensor = tensor[(..., *([None] * (value.rank - 2)))]
     tensors, sizes = align([value, Value(tensor, bias.batched)], batch)
     return [batched(tensors[0] + tensors[1], sizes)]

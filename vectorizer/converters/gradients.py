@@ -1,4 +1,4 @@
-"""Ops that only gradients emit: those of slicing, broadcasting, convolution and pooling."""
+"""Ops that only gradients emit: those of slicing, broadcasting and joining."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import tensorflow as tf
 
 from vectorizer import tf_internals
 from vectorizer.batch import Batch, require_static
-from vectorizer.converters.convolution import fold, unfold
+from vectorizer.converters.alignment import align_pair
+from vectorizer.converters.segments import present_ids, reduce_segments
 from vectorizer.converters.shapes import dense_dims
 from vectorizer.converters.slicing import convert_strided_slice
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay, run_unchanged
-from vectorizer.values import NotConvertible, Value, batched, fill_padding, shared, size_mask, vector
+from vectorizer.values import NotConvertible, Value, batched, fill_padding, number, shared, size_mask, vector
 
 
 @converts("BroadcastGradientArgs", checks="the operands' sizes differ", always=True)
@@ -108,60 +109,75 @@ def convert_bias_add_grad(op: Op, inputs: Sequence[Value], batch: Batch) -> list
     return [batched(tf.reduce_sum(tensor, [axis + 1 for axis in axes]))]
 
 
-@converts("Conv2DBackpropFilter")
-def convert_conv_filter_gradient(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
-    """A filter gradient for each example, by the patches that each filter position saw."""
-    images, sizes, gradient = inputs
-    if images.sizes or gradient.sizes or sizes.batched or op.attrs["data_format"] != b"NHWC":
-        raise NotConvertible("the filter gradient of a convolution over ragged images")
-    if op.attrs["padding"] == b"EXPLICIT":
-        raise NotConvertible("the filter gradient of a convolution with explicit padding")
-    height, width, depth, count = (int(size) for size in require_static(sizes, "the shape of a filter"))
-    rows = batch.rows(images)
-    if rows.shape[-1] != depth:
-        raise NotConvertible("the filter gradient of a grouped convolution")
-    patches = tf.image.extract_patches(
-        fold(rows),
-        [1, height, width, 1],
-        list(op.attrs["strides"]),
-        list(op.attrs["dilations"]),
-        op.attrs["padding"].decode(),
-    )
-    by_row = unfold(patches, rows)
-    product = tf.einsum("bnhwp,bnhwf->bpf", by_row, batch.rows(gradient))
-    return [batched(tf.reshape(product, [batch.size, height, width, depth, count]))]
-
-
-@converts("MaxPoolGrad AvgPoolGrad")
-def convert_pool_gradient(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
-    """The batch joins the images' own leading axis."""
-    if any(value.sizes for value in inputs):
-        raise NotConvertible("the gradient of pooling over ragged images")
-    if op.type == "MaxPoolGrad":
-        like = batch.rows(inputs[0])
-        (result,) = replay(op, [fold(batch.rows(value)) for value in inputs])
-        return [batched(unfold(result, like))]
-    shape = np.array(require_static(inputs[0], "the shape of pooled images"))
-    gradient = batch.rows(inputs[1])
-    folded = fold(gradient)
-    (result,) = replay(op, [tf.concat([tf.shape(folded)[:1], tf.constant(shape[1:], tf.int32)], 0), folded])
-    return [batched(tf.reshape(result, tf.concat([[batch.size], shape], 0)))]
-
-
-@converts("DynamicStitch ParallelDynamicStitch")
+@converts("DynamicStitch ParallelDynamicStitch", checks="an index is negative")
 def convert_dynamic_stitch(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
-    """A shape vector put together from others, as the gradient of a mean does it."""
+    """Slices put where indices say, of two that go to the same place the later one.
+
+    A shape vector put together from others, as the gradient of a mean does it, stays a vector of numbers.
+    """
+    if not any(value.batched for value in inputs) and all(value.static() is not None for value in inputs[::2]):
+        return run_unchanged(op, inputs)
     count = len(inputs) // 2
-    places = [require_static(value, "the positions of a stitch") for value in inputs[:count]]
-    if any(value.rank > 1 for value in inputs[count:]):
-        raise NotConvertible("a stitch of more than vectors")
+    places, data = inputs[:count], inputs[count:]
+    parts = _stitched_vector(places, data)
+    if parts is not None:
+        return [vector(parts, data[-1].dtype)]
+    return [_stitched(places, data, batch)]
+
+
+def _stitched_vector(places: Sequence[Value], data: Sequence[Value]) -> list[Value] | None:
+    if any(value.rank > 1 or None in value.shape for value in data) or any(p.static() is None for p in places):
+        return None
     parts: dict[int, Value] = {}
-    for where, value in zip(places, inputs[count:], strict=True):
+    for where, value in zip(places, data, strict=True):
         elements = value.elements() if value.rank == 1 else (value,)
-        parts.update(zip((int(place) for place in np.atleast_1d(where)), elements, strict=True))
-    if sorted(parts) != list(range(len(parts))):
-        raise NotConvertible("a stitch that leaves holes")
-    return [vector([parts[place] for place in range(len(parts))], inputs[-1].dtype)]
+        numbers = np.atleast_1d(require_static(where, "the positions of a stitch"))
+        if len(numbers) != len(elements):
+            return None
+        parts.update(zip((int(place) for place in numbers), elements, strict=True))
+    return [parts[place] for place in range(len(parts))] if sorted(parts) == list(range(len(parts))) else None
+
+
+def _stitched(places: Sequence[Value], data: Sequence[Value], batch: Batch) -> Value:
+    """All slices one after the other; of each place the last that goes there is taken. Places left out are zeros."""
+    numbers, contents = [], []
+    for where, value in zip(places, data, strict=True):
+        for axis in range(where.rank):
+            if axis in where.sizes or axis in value.sizes:
+                where, value = align_pair(where, axis, value, axis, batch)
+        if any(axis >= where.rank for axis in value.sizes):
+            raise NotConvertible("a stitch of slices of ragged shape")
+        ids, content = present_ids(where, batch.rows(where)), batch.rows(value)
+        elements = tf.reduce_prod(tf.shape(ids)[1:])
+        if where.sizes:
+            bad = tf.reduce_any(tf.logical_and(ids < 0, _present(where)), list(range(1, ids.shape.rank)))
+        else:
+            bad = tf.reduce_any(ids < 0, list(range(1, ids.shape.rank)))
+        batch.check(tf.logical_not(bad))
+        numbers.append(tf.reshape(ids, tf.stack([batch.size, elements])))
+        inner = tf.concat([tf.stack([batch.size, elements]), tf.shape(content)[1 + where.rank :]], 0)
+        flat = tf.reshape(content, inner)
+        flat.set_shape([None, None, *content.shape.as_list()[1 + where.rank :]])
+        contents.append(flat)
+    every, content = tf.concat(numbers, 1), tf.concat(contents, 1)
+    longest = tf.reduce_max(tf.concat([tf.fill([batch.size, 1], -1), every], 1), 1)
+    size = batch.new_size(number(longest + 1))
+    kept = tf.where(every < size.padded, every, -1)
+    turn = tf.broadcast_to(tf.range(tf.shape(kept)[1])[None, :], tf.shape(kept))
+    last = reduce_segments("Max", turn, kept, size.padded)
+    written = last >= 0
+    if content.shape[1] == 0:
+        return batched(tf.zeros([batch.size, size.padded, *content.shape[2:]], content.dtype), {0: size})
+    taken = tf.gather(content, tf.maximum(last, 0), axis=1, batch_dims=1)
+    written = written[(..., *([None] * (taken.shape.rank - 2)))]
+    return batched(tf.where(written, taken, tf.zeros_like(taken)), {0: size})
+
+
+def _present(value: Value) -> Any:
+    mask: Any = True
+    for axis, size in value.sizes.items():
+        mask = tf.logical_and(mask, size_mask(size, value.rank, axis))
+    return mask
 
 
 @converts("ConcatOffset")

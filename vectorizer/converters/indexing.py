@@ -168,11 +168,12 @@ _SCATTERS = {
     "TensorScatterSub": tf.tensor_scatter_nd_sub,
     "TensorScatterMax": tf.tensor_scatter_nd_max,
     "TensorScatterMin": tf.tensor_scatter_nd_min,
+    "ScatterNdNonAliasingAdd": tf.tensor_scatter_nd_add,
 }
 
 
 @converts(
-    "TensorScatterUpdate TensorScatterAdd TensorScatterSub TensorScatterMax TensorScatterMin",
+    "TensorScatterUpdate TensorScatterAdd TensorScatterSub TensorScatterMax TensorScatterMin ScatterNdNonAliasingAdd",
     checks="an index is out of range",
 )
 def convert_tensor_scatter(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
@@ -228,7 +229,7 @@ def convert_tensor_scatter(op: Op, inputs: Sequence[Value], batch: Batch) -> lis
 
 def _nothing(op_type: str, tensor: Any, coordinates: Any, values: Any) -> Any:
     """Updates that change nothing."""
-    if op_type in ("TensorScatterAdd", "TensorScatterSub"):
+    if op_type in ("TensorScatterAdd", "TensorScatterSub", "ScatterNdNonAliasingAdd"):
         return tf.zeros_like(values)
     return tf.gather_nd(tensor, coordinates)
 

@@ -15,14 +15,12 @@ from vectorizer.converters.indexing import take_along
 from vectorizer.program import Op
 from vectorizer.registry import converts, run_unchanged
 from vectorizer.values import (
-    NotConvertible,
     Size,
     Value,
     batched,
     dimension,
-    fill_padding,
+    number,
     pad_axis,
-    shared,
     vector,
 )
 
@@ -110,8 +108,11 @@ def convert_split(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
         parts: Any = int(op.attrs["num_split"])
     else:
         value, parts_value, axis_value = inputs
-        parts = [int(size) for size in require_static(parts_value, "the sizes of a split")]
+        known = parts_value.static()
+        parts = None if known is None else [int(size) for size in known]
     axis = int(require_static(axis_value, "the axis of a split")) % value.rank
+    if parts is None:
+        return _split_per_row(value, axis, parts_value.elements(), batch)
     if value.parts is not None:
         bounds = np.cumsum([0, *parts]) if isinstance(parts, list) else np.linspace(0, value.shape[0] or 0, parts + 1)
         elements = value.elements()
@@ -120,6 +121,31 @@ def convert_split(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
         return _split_ragged(value, axis, parts, batch)
     tensors = tf.split(value.tensor, parts, axis=axis + 1, num=len(op.outputs))
     return [batched(tensor, value.sizes) for tensor in tensors]
+
+
+def _split_per_row(value: Value, axis: int, parts: Sequence[Value], batch: Batch) -> list[Value]:
+    """Parts whose sizes differ between rows."""
+    tensor, own = batch.rows(value), value.sizes.get(axis)
+    room = own.padded if own is not None else dimension(tensor, axis + 1)
+    length = own.lengths if own is not None else tf.fill([batch.size], room)
+    asked = [tf.cast(batch.rows(part), tf.int32) for part in parts]
+    rest = length - tf.add_n([tf.maximum(size, 0) for size in asked])
+    takes_rest = [size == -1 for size in asked]
+    several = tf.add_n([tf.cast(flag, tf.int32) for flag in takes_rest])
+    good = tf.logical_or(tf.logical_and(several == 0, rest == 0), tf.logical_and(several == 1, rest >= 0))
+    for size in asked:
+        good = tf.logical_and(good, size >= -1)
+    batch.check(good)
+    sizes = {other: size for other, size in value.sizes.items() if other != axis}
+    start, pieces = tf.zeros([batch.size], tf.int32), []
+    for size, flag in zip(asked, takes_rest, strict=True):
+        width = batch.new_size(number(tf.clip_by_value(tf.where(flag, rest, size), 0, room), upper=room))
+        positions = start[:, None] + tf.range(width.padded)[None, :]
+        positions = tf.clip_by_value(positions, 0, tf.maximum(room - 1, 0))
+        filled = pad_axis(tensor, axis + 1, tf.maximum(room, 1)) if not isinstance(room, int) or room < 1 else tensor
+        pieces.append(batched(take_along(filled, axis, positions), {**sizes, axis: width}))
+        start = start + width.lengths
+    return pieces
 
 
 def _split_ragged(value: Value, axis: int, parts: int | list[int], batch: Batch) -> list[Value]:
@@ -145,68 +171,3 @@ def _split_ragged(value: Value, axis: int, parts: int | list[int], batch: Batch)
 
 def _up(size: Any, parts: int) -> Any:
     return (size + parts - 1) // parts
-
-
-@converts("Pad PadV2")
-def convert_pad(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
-    """Pads with a constant; a ragged axis grows for each row at its own end."""
-    value, amounts = inputs[0], inputs[1]
-    constant = inputs[2] if len(inputs) > 2 else shared(_zero(value.dtype))
-    if constant.batched or amounts.batched:
-        raise NotConvertible("padding that differs between examples")
-    rows = Value(batch.rows(value), True, value.sizes)
-    known = amounts.static()
-    if known is None:
-        if value.sizes:
-            raise NotConvertible("padding of a ragged tensor by amounts that aren't known when the program is built")
-        pads = tf.concat([tf.zeros([1, 2], amounts.dtype), amounts.tensor], 0)
-        return [batched(tf.pad(rows.tensor, pads, constant_values=constant.tensor))]
-    grown = [axis for axis in value.sizes if known[axis].any()]
-    tensor = fill_padding(rows, grown, constant.tensor)
-    pads = [[0, 0], *([int(low), int(high)] for low, high in known)]
-    sizes = dict(value.sizes)
-    for axis in grown:
-        extra = int(known[axis].sum())
-        sizes[axis] = Size(value.sizes[axis].lengths + extra, value.sizes[axis].padded + extra)
-    return [batched(tf.pad(tensor, pads, constant_values=constant.tensor), sizes)]
-
-
-def _zero(dtype: Any) -> Any:
-    return tf.constant("") if dtype == tf.string else tf.zeros([], dtype)
-
-
-@converts("MirrorPad", checks="more padding than there is to reflect")
-def convert_mirror_pad(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
-    """Pads by reflection, a ragged axis at each row's own end. (TF 2.21's kernel refuses an empty batch.)"""
-    value, amounts = inputs
-    if not value.batched and not amounts.batched:
-        return run_unchanged(op, inputs)
-    known = require_static(amounts, "the amount of padding")
-    tensor, sizes = value.tensor, dict(value.sizes)
-    for axis, (low, high) in enumerate(known):
-        if not low and not high:
-            continue
-        extra = int(low + high)
-        own = sizes.get(axis)
-        length = own.lengths[:, None] if own is not None else dimension(tensor, axis + 1)
-        room = own.padded if own is not None else length
-        batch.check(_reflects(op, int(max(low, high)), own.lengths if own is not None else length))
-        positions = _reflected(op, tf.range(room + extra) - int(low), length)
-        positions = tf.clip_by_value(positions, 0, room - 1)
-        if own is not None:
-            tensor, sizes[axis] = take_along(tensor, axis, positions), Size(own.lengths + extra, room + extra)
-        else:
-            tensor = tf.gather(tensor, positions, axis=axis + 1)
-    return [batched(tensor, sizes)]
-
-
-def _reflects(op: Op, amount: int, length: Any) -> Any:
-    good = amount < length if op.attrs["mode"] == b"REFLECT" else amount <= length
-    return tf.constant(good) if isinstance(good, bool) else good
-
-
-def _reflected(op: Op, positions: Any, length: Any) -> Any:
-    if op.attrs["mode"] == b"REFLECT":
-        return length - 1 - tf.abs(length - 1 - tf.abs(positions))
-    positions = tf.where(positions < 0, -positions - 1, positions)
-    return tf.where(positions >= length, 2 * length - 1 - positions, positions)

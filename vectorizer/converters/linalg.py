@@ -17,7 +17,7 @@ from vectorizer.program import Op
 from vectorizer.registry import converts, replay
 from vectorizer.values import NotConvertible, Value, batched, dimension, shared
 
-_INNER = {"FFT2D": 2, "IFFT2D": 2, "FFT3D": 3, "IFFT3D": 3}
+_INNER = {"FFT2D": 2, "IFFT2D": 2, "FFT3D": 3, "IFFT3D": 3, "RFFT2D": 2, "IRFFT2D": 2, "RFFT3D": 3, "IRFFT3D": 3}
 
 
 def _no_ragged(inputs: Sequence[Value], inner: int) -> None:
@@ -34,11 +34,11 @@ def convert_fourier(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value
     return [batched(tensor, inputs[0].sizes)]
 
 
-@converts("RFFT IRFFT")
+@converts("RFFT IRFFT RFFT2D IRFFT2D RFFT3D IRFFT3D")
 def convert_real_fourier(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
-    """Transforms over the last axis, of a length that is the same for all."""
+    """Transforms over the innermost axes, of lengths that are the same for all."""
     value, length = inputs
-    _no_ragged([value], 1)
+    _no_ragged([value], _INNER.get(op.type, 1))
     if length.batched:
         raise NotConvertible("a transform whose length differs between examples")
     (tensor,) = replay(op, [value.tensor, length.tensor])
@@ -123,16 +123,6 @@ def convert_colours(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value
     """Colours along the last axis."""
     (tensor,) = replay(op, [inputs[0].tensor])
     return [batched(tensor, inputs[0].sizes)]
-
-
-@converts("AdjustHue AdjustSaturation AdjustContrastv2", compilable=False)
-def convert_image_adjustment(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
-    """Images changed by an amount that is the same for all."""
-    images, amount = inputs
-    if images.sizes or amount.batched:
-        raise NotConvertible("an adjustment of ragged images, or by amounts that differ between examples")
-    (tensor,) = replay(op, [images.tensor, amount.tensor])
-    return [batched(tensor)]
 
 
 @converts("Bucketize")

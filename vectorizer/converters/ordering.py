@@ -85,12 +85,43 @@ def convert_invert_permutation(op: Op, inputs: Sequence[Value], batch: Batch) ->
 def convert_where(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Coordinates of the true elements, in order: a stable sort moves them to the front."""
     (value,) = inputs
-    if value.rank != 1:
-        raise NotConvertible("coordinates in more than one dimension")
     flags = value.tensor if value.dtype == tf.bool else value.tensor != tf.zeros([], value.dtype)
-    flags = fill_padding(Value(flags, True, value.sizes), [0], tf.constant(False))
-    padded = value.sizes[0].padded if value.sizes else dimension(flags, 1)
+    flags = fill_padding(Value(flags, True, value.sizes), list(value.sizes), tf.constant(False))
+    dims = [dimension(flags, axis) for axis in range(flags.shape.rank)]
+    if value.rank != 1:
+        flags = tf.reshape(
+            flags, tf.stack([dims[0], tf.reduce_prod(dims[1:])]) if None in flags.shape else [dims[0], -1]
+        )
+    padded = value.sizes[0].padded if value.sizes and value.rank == 1 else dimension(flags, 1)
     count = tf.reduce_sum(tf.cast(flags, tf.int32), axis=1)
     order = tf.argsort(tf.cast(tf.logical_not(flags), tf.int32), axis=1, stable=True)
     size = Size(count, max(padded, 1) if isinstance(padded, int) else tf.maximum(padded, 1))
-    return [batched(tf.cast(order, tf.int64)[..., None], {0: size})]
+    columns: list[Any] = []
+    for room in reversed(dims[1:]):
+        columns.insert(0, order % tf.maximum(room, 1))
+        order = order // tf.maximum(room, 1)
+    places = tf.stack(columns, -1) if columns else tf.zeros([*dims[:1], 1, 0], tf.int32)
+    return [batched(tf.cast(places, tf.int64), {0: size})]
+
+
+@converts("NthElement", compilable=False)
+def convert_nth_element(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    """The n-th smallest or largest element along the last axis."""
+    value, place = inputs
+    require_static(place, "which element of a sorted vector")
+    if value.rank - 1 in value.sizes:
+        raise NotConvertible("the n-th element of a ragged vector")
+    (tensor,) = replay(op, [value.tensor, place.tensor])
+    return [batched(tensor, value.sizes)]
+
+
+@converts("InTopK InTopKV2", compilable=False)
+def convert_in_top_k(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    """Whether targets are among the k most likely classes: the batch joins the rows."""
+    if any(value.sizes for value in inputs) or any(value.batched for value in inputs[2:]):
+        raise NotConvertible("targets of a variable number, or among numbers of classes that differ between examples")
+    predictions, targets = (batch.rows(value) for value in inputs[:2])
+    shape = tf.shape(targets)
+    flat = tf.reshape(predictions, [-1, dimension(predictions, 2)])
+    (tensor,) = replay(op, [flat, tf.reshape(targets, [-1]), *(value.tensor for value in inputs[2:])])
+    return [batched(tf.reshape(tensor, shape))]

@@ -153,15 +153,6 @@ def convert_index_shuffle(op: Op, inputs: Sequence[Value], batch: Batch) -> list
     return [batched(replay(op, [batch.rows(value) for value in inputs])[0])]
 
 
-@converts("Bitcast")
-def convert_bitcast(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
-    """The same bits in another dtype; of another width, the last axis splits or joins them."""
-    (value,) = inputs
-    if value.rank - 1 in value.sizes and op.outputs[0].dtype.size > value.dtype.size:
-        raise NotConvertible("joining the elements of an axis whose size differs between examples")
-    return [batched(replay(op, [value.tensor])[0], value.sizes)]
-
-
 def _key_and_counter(op: Op, source: Sequence[Value]) -> tuple[Any, Any]:
     """Keys `[R, 1]` and counters `[R, 2]` of the operands between the shape and the parameters; R is 1 if shared."""
     tensors = [value.tensor if value.batched else value.tensor[None] for value in source[:2]]

@@ -12,7 +12,7 @@ from vectorizer.converters.alignment import stretch
 from vectorizer.converters.indexing import take_along
 from vectorizer.converters.reductions import example_axes
 from vectorizer.program import Op
-from vectorizer.registry import converts, replay, run_unchanged
+from vectorizer.registry import converts, run_unchanged
 from vectorizer.values import (
     NotConvertible,
     Size,
@@ -261,14 +261,3 @@ def convert_band_part(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Val
         batch.check(tf.cast(item.tensor, tf.int32) <= room)
     keep = tf.reshape(keep, tf.concat([tf.shape(keep)[:1], [1] * (rank - 2), tf.shape(keep)[1:]], 0))
     return [batched(tf.where(keep, tensor, tf.zeros([], tensor.dtype)), value.sizes)]
-
-
-@converts("MatrixDiagV3 MatrixDiagPartV3 MatrixSetDiagV3 MatrixDiag MatrixDiagPart")
-def convert_diagonal(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
-    """Kernels that take stacks of matrices as they are."""
-    stacks = 2 if op.type == "MatrixSetDiagV3" else 1
-    if any(value.sizes for value in inputs) or any(value.batched for value in inputs[stacks:]):
-        raise NotConvertible("diagonals of ragged or per-example extent")
-    operands = [batch.rows(value) for value in inputs[:stacks]]
-    (tensor,) = replay(op, [*operands, *(value.tensor for value in inputs[stacks:])])
-    return [batched(tensor)]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from vectorizer.batch import Batch
-from vectorizer.converters.indexing import gather_rows
+from vectorizer.converters.indexing import convert_gather_nd, gather_rows
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay
 from vectorizer.values import NotConvertible, Value, at_axis, batched, shared
@@ -22,6 +22,17 @@ def convert_resource_gather(op: Op, inputs: Sequence[Value], batch: Batch) -> li
     table = tf.raw_ops.ReadVariableOp(resource=resource.tensor, dtype=op.attrs["dtype"])
     table.set_shape([None, *op.outputs[0].shape.as_list()[indices.rank :]])
     return [gather_rows(shared(table), indices, batch)]
+
+
+@converts("ResourceGatherNd", checks="an index is out of range")
+def convert_resource_gather_nd(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    """Slices of a variable by coordinate vectors."""
+    resource, indices = inputs
+    table = tf.raw_ops.ReadVariableOp(resource=resource.tensor, dtype=op.attrs["dtype"])
+    if table.shape.rank is None and indices.shape[-1] is not None:
+        inner = op.outputs[0].shape.as_list()[indices.rank - 1 :]
+        table.set_shape([*[None] * indices.shape[-1], *inner])
+    return list(convert_gather_nd(op, [shared(table), indices], batch))
 
 
 @converts("LookupTableFindV2", compilable=False)

@@ -5,14 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from vectorizer.batch import Batch
+from vectorizer.batch import Batch, require_static
 from vectorizer.converters.alignment import align
 from vectorizer.converters.elementwise import fail_where
+from vectorizer.converters.reductions import kept_sizes
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay
-from vectorizer.values import NotConvertible, Value, batched, number, pad_axis
+from vectorizer.values import (
+    NotConvertible,
+    Size,
+    Value,
+    at_axis,
+    batched,
+    dimension,
+    fill_padding,
+    number,
+    pad_axis,
+    shared,
+    size_mask,
+    vector,
+)
 
 
 @converts("StringJoin", compilable=False)
@@ -35,12 +50,24 @@ def convert_regex(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     return [batched(tensor, inputs[0].sizes)]
 
 
-@converts("UnicodeTranscode", compilable=False)
+@converts("UnicodeTranscode", checks="the text is malformed (strict only)", compilable=False)
 def convert_unicode_transcode(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """From one encoding to another."""
-    if op.attrs["errors"] == b"strict":
-        raise NotConvertible("transcoding that raises for malformed text")
-    return [batched(replay(op, [inputs[0].tensor])[0], inputs[0].sizes)]
+    value = _well_formed(op, inputs[0], batch)
+    return [Value(replay(op, [value.tensor])[0], value.batched, value.sizes)]
+
+
+def _well_formed(op: Op, value: Value, batch: Batch) -> Value:
+    """Where malformed text raises: its row fails, and it is read as nothing."""
+    if op.attrs["errors"] != b"strict":
+        return value
+    encoding = op.attrs["input_encoding"].decode()
+    marked, dropped = (
+        tf.strings.unicode_transcode(value.tensor, encoding, "UTF-8", errors=errors) for errors in ("replace", "ignore")
+    )
+    good = marked == dropped
+    fail_where(tf.logical_not(good), value, batch)
+    return Value(tf.where(good, value.tensor, ""), value.batched, value.sizes)
 
 
 @converts("DecodeBase64", checks="the text isn't base64", compilable=False)
@@ -55,21 +82,87 @@ def convert_decode_base64(op: Op, inputs: Sequence[Value], batch: Batch) -> list
 _BASE64 = "([A-Za-z0-9_-]{4})*([A-Za-z0-9_-]{2}(==)?|[A-Za-z0-9_-]{3}=?)?"
 
 
-@converts("UnicodeDecode", compilable=False)
+@converts("UnicodeDecode UnicodeDecodeWithOffsets", checks="the text is malformed (strict only)", compilable=False)
 def convert_unicode_decode(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Texts to code points: all texts of the batch at once, then each example's share is cut out."""
-    (value,) = inputs
+    value = _well_formed(op, inputs[0], batch)
+    if not value.batched:
+        return [Value(tensor, False) for tensor in replay(op, [value.tensor])]
     count = value.shape[0]
-    if value.sizes or count is None or op.attrs["errors"] == b"strict":
-        raise NotConvertible("decoding a variable number of texts, or one that raises for malformed text")
-    splits, points = replay(op, [tf.reshape(value.tensor, [-1])])
+    if value.sizes or count is None:
+        raise NotConvertible("decoding a variable number of texts")
+    splits, *parts = replay(op, [tf.reshape(value.tensor, [-1])])
     lengths = tf.reshape(splits[1:] - splits[:-1], [-1, count])
     ends = tf.concat([tf.zeros([batch.size, 1], splits.dtype), tf.cumsum(lengths, axis=1)], 1)
     total = tf.reduce_sum(lengths, axis=1)
     size = batch.new_size(number(total))
-    ragged = tf.RaggedTensor.from_row_splits(points, splits[::count], validate=False)
-    dense = ragged.to_tensor(shape=[None, size.padded if isinstance(size.padded, int) else None])
-    return [batched(ends), batched(_rows_of(dense, batch, size.padded), {0: size})]
+    results = [batched(ends)]
+    for part in parts:
+        ragged = tf.RaggedTensor.from_row_splits(part, splits[::count], validate=False)
+        dense = ragged.to_tensor(shape=[None, size.padded if isinstance(size.padded, int) else None])
+        results.append(batched(_rows_of(dense, batch, size.padded), {0: size}))
+    return results
+
+
+def cut_into_rows(flat: Any, rows: Any, batch: Batch, size: Size | None = None) -> tuple[Any, Size]:
+    """`flat` [total, ...] of all rows, sorted by `rows` [total], as `[B, P, ...]`, and each row's share."""
+    rows = tf.cast(rows, tf.int64)
+    lengths = tf.math.unsorted_segment_sum(tf.ones_like(rows), rows, batch.size)
+    size = size or batch.new_size(number(lengths))
+    ragged = tf.RaggedTensor.from_row_lengths(flat, lengths, validate=False)
+    room = size.padded if isinstance(size.padded, int) else None
+    dense = ragged.to_tensor(shape=[None, room, *flat.shape[1:]])
+    return _rows_of(dense, batch, size.padded), size
+
+
+@converts("StringSplitV2", compilable=False)
+def convert_string_split(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    """The parts of several texts as a sparse matrix: all texts of the batch at once."""
+    text, separator = inputs
+    if separator.batched:
+        raise NotConvertible("texts split by separators that differ between examples")
+    count = dimension(text.tensor, 1)
+    indices, parts, _ = replay(op, [tf.reshape(text.tensor, [-1]), separator.tensor])
+    if text.sizes:
+        mask = tf.broadcast_to(size_mask(text.sizes[0], 1, 0), tf.shape(text.tensor))
+        present = tf.gather(tf.reshape(mask, [-1]), indices[:, 0])
+        indices, parts = tf.boolean_mask(indices, present), tf.boolean_mask(parts, present)
+    width = tf.maximum(tf.cast(count, tf.int64), 1)
+    rows, where = indices[:, 0] // width, indices[:, 0] % width
+    dense, size = cut_into_rows(parts, rows, batch)
+    places, _ = cut_into_rows(tf.stack([where, indices[:, 1]], -1), rows, batch, size)
+    most = tf.maximum(tf.math.unsorted_segment_max(indices[:, 1] + 1, rows, batch.size), 0)
+    own = text.sizes.get(0)
+    texts = number(tf.cast(own.lengths, tf.int64), own) if own is not None else shared(tf.cast(count, tf.int64))
+    upper = size.padded  # no text has more parts than its example
+    return [
+        batched(places, {0: size}),
+        batched(dense, {0: size}),
+        vector([texts, number(most, upper=upper)], tf.int64),
+    ]
+
+
+@converts("ReduceJoin", compilable=False)
+def convert_reduce_join(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    """Texts joined along axes."""
+    value, axes_value = inputs
+    axes = [int(axis) % value.rank for axis in np.atleast_1d(require_static(axes_value, "the axis of a join"))]
+    ragged = [axis for axis in axes if axis in value.sizes]
+    separator = op.attrs["separator"].decode()
+    if not axes:
+        return [value]
+    if ragged and separator:
+        if len(axes) > 1:
+            raise NotConvertible("a variable number of texts joined along several axes")
+        (axis,) = axes
+        after = tf.range(1, value.sizes[axis].padded + 1)[None, :] < value.sizes[axis].lengths[:, None]
+        spaced = tf.where(at_axis(after, value.rank, axis), tf.strings.join([value.tensor, separator]), value.tensor)
+        tensor = fill_padding(batched(spaced, value.sizes), ragged, "")
+        joined = tf.strings.reduce_join(tensor, axis + 1, keepdims=bool(op.attrs["keep_dims"]))
+        return [batched(joined, kept_sizes(value, axes, bool(op.attrs["keep_dims"])))]
+    tensor = fill_padding(value, ragged, "")
+    (result,) = replay(op, [tensor, tf.constant([axis + 1 for axis in axes])])
+    return [batched(result, kept_sizes(value, axes, bool(op.attrs["keep_dims"])))]
 
 
 def _rows_of(dense: Any, batch: Batch, padded: Any) -> Any:
@@ -130,10 +223,15 @@ def convert_string_to_number(op: Op, inputs: Sequence[Value], batch: Batch) -> l
     """Parses numbers. Texts that are none fail their row and are read as 0."""
     (value,) = inputs
     dtype = op.outputs[0].dtype
-    good = tf.strings.regex_full_match(value.tensor, _FLOAT) if dtype.is_floating else _is_integer(value.tensor, dtype)
+    good = is_number(value.tensor, dtype)
     fail_where(tf.logical_not(good), value, batch)
     (tensor,) = replay(op, [tf.where(good, value.tensor, "0")])
     return [Value(tensor, value.batched, value.sizes)]
+
+
+def is_number(text: Any, dtype: Any) -> Any:
+    """Bool: whether TensorFlow reads the text as a number of that dtype."""
+    return tf.strings.regex_full_match(text, _FLOAT) if dtype.is_floating else _is_integer(text, dtype)
 
 
 _SPACE = r"[ \t\n\v\f\r]*"

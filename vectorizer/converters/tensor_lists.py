@@ -13,7 +13,7 @@ from vectorizer.converters.indexing import check_index
 from vectorizer.lists import ListValue, grown, list_from, stacked
 from vectorizer.program import Op
 from vectorizer.registry import converts
-from vectorizer.values import NotConvertible, Size, Value, at_axis, batched, number, shared
+from vectorizer.values import NotConvertible, Size, Value, at_axis, batched, dimension, number, shared
 
 
 def _element_shape(op: Op, given: Value | None) -> Any:
@@ -166,6 +166,33 @@ def convert_list_stack(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Valu
     """`ta.stack`."""
     items = inputs[0].materialised(_stack_shape(op, inputs[1]), batch, batched=inputs[0].size is not None)
     return [stacked(items)]
+
+
+@converts("TensorListConcatV2", always=True)
+def convert_list_concat(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Value]:
+    """`ta.concat`: elements joined along their first axis, and how long each of them is."""
+    result = op.outputs[0].shape
+    given = inputs[1].static()
+    known = tf.TensorShape(None) if given is None or given.ndim == 0 else tf.TensorShape([None, *given[1:]])
+    items = inputs[0]
+    if items.buffer is None:
+        items = items.materialised(known.merge_with(result), batch, batched=items.size is not None)
+    value = stacked(items)
+    if set(value.sizes) - {0} or value.rank < 2:
+        raise NotConvertible("elements of ragged shape joined")
+    each = value.shape[1]
+    if each is None:
+        raise NotConvertible("elements of unknown size joined")
+    dims = [dimension(value.tensor, axis) for axis in range(value.tensor.shape.rank)]
+    lead = dims[:1] if value.batched else []
+    count = dims[len(lead)]
+    joined = tf.reshape(value.tensor, [*lead, count * each, *dims[len(lead) + 2 :]])
+    size = value.sizes.get(0)
+    if size is None:
+        lengths = shared(tf.fill([count], tf.constant(each, tf.int64)))
+        return [Value(joined, value.batched), lengths]
+    lengths = batched(tf.fill([batch.size, count], tf.constant(each, tf.int64)), {0: size})
+    return [batched(joined, {0: Size(size.lengths * each, size.padded * each)}), lengths]
 
 
 def _stack_shape(op: Op, given: Value) -> Any:
