@@ -25,7 +25,7 @@ class Boundary:
             if id(size) not in self._sizes:
                 self._sizes[id(size)] = len(self.tensors)
                 self.tensors.append(size.lengths)
-        if value.dense is None:
+        if value.dense is None and value.parts is not None:
             return [self._add(part) for part in value.parts]
         self.tensors.append(value.tensor)
         return len(self.tensors) - 1

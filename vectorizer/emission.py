@@ -19,7 +19,7 @@ from vectorizer.plan import Plan
 from vectorizer.program import Op, Program, Var
 from vectorizer.registry import convert, find, run_unchanged
 from vectorizer.report import Report
-from vectorizer.values import NotConvertible, batched, pad_axis, shared
+from vectorizer.values import NotConvertible, Value, batched, constant, pad_axis, shared
 
 _LARGE_CONSTANT = 1024  # elements; larger ones are held once, as a captured tensor, not copied into every graph
 
@@ -31,7 +31,7 @@ class Emitter:
         self.plan = plan
         self.report = report
         self._large = constants
-        self._small: dict[tuple[Any, Var], Any] = {}
+        self._small: dict[tuple[Any, ...], Value] = {}
 
     def run(self, program: Program, inputs: Sequence[Any], batch: Batch) -> list[Any]:
         """Emit a nested or whole program on the given values."""
@@ -51,20 +51,18 @@ class Emitter:
         """What a Var stands for here; constants are made in whatever graph is current."""
         if var.constant is None:
             return env[var]
-        return shared(self._constant(var))
-
-    def _constant(self, var: Var) -> Any:
         if np.size(var.constant) > _LARGE_CONSTANT:
-            if var not in self._large:
-                with tf.init_scope():
-                    self._large[var] = tf.constant(var.constant, dtype=var.dtype)
-            return self._large[var]
-        if tf.executing_eagerly():
-            return tf.constant(var.constant, dtype=var.dtype)
-        key = (tf.compat.v1.get_default_graph(), var)
+            return shared(self._large_constant(var))
+        key = (var.dtype, var.constant.shape, var.constant.tobytes() if var.constant.dtype != object else id(var))
         if key not in self._small:
-            self._small[key] = tf.constant(var.constant, dtype=var.dtype)
+            self._small[key] = constant(var.constant, var.dtype)
         return self._small[key]
+
+    def _large_constant(self, var: Var) -> Any:
+        if var not in self._large:
+            with tf.init_scope():
+                self._large[var] = tf.constant(var.constant, dtype=var.dtype)
+        return self._large[var]
 
     def emit(self, op: Op, inputs: Sequence[Any], batch: Batch) -> Sequence[Any]:
         """The results of one op. Raises Unconvertible where not even a loop over the rows can stand in for it."""

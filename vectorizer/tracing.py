@@ -68,10 +68,10 @@ def trace_function(fn: Callable[..., Any], specs: Sequence[Any] | Mapping[str, A
     """The ConcreteFunction of `fn` with flat positional inputs, and the tf.function it came from."""
     if isinstance(specs, Mapping):
         names = list(specs)
-        original = fn if isinstance(fn, _function_types()) else tf.function(fn)
+        original = fn if isinstance(fn, _function_types()) else tf_internals.with_autograph(fn)
         named = tf.function(lambda *arguments: original(**dict(zip(names, arguments, strict=True))), autograph=False)
         return named.get_concrete_function(*specs.values()), named
-    function = fn if isinstance(fn, _function_types()) else tf.function(fn)
+    function = fn if isinstance(fn, _function_types()) else tf_internals.with_autograph(fn)
     positional = tf.function(lambda *arguments: function(*arguments), autograph=False)
     return positional.get_concrete_function(*specs), positional
 
@@ -131,7 +131,7 @@ class _Normaliser:
         )
         for tensor, var in zip(op.outputs, outputs, strict=True):
             scope[id(tensor)] = var
-        attrs = tf_internals.attributes(op)
+        attrs = tf_internals.Attributes(op)
         known = fold(op, inputs, attrs)
         if known is not None:
             scope[id(op.outputs[0])] = Var(outputs[0].name, outputs[0].dtype, outputs[0].shape, known)
@@ -139,7 +139,7 @@ class _Normaliser:
             return
         bodies = {}
         for role in _BODY_ATTRS.get(op.type, ()):
-            names = attrs.pop(role)
+            names = attrs[role]
             many = isinstance(names, list)
             for index, name in enumerate(names if many else [names]):
                 nested = tf_internals.nested_graph(graph, name.name if hasattr(name, "name") else str(name))
