@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from vectorizer.kinds import Abstract, Kind, join
 from vectorizer.program import Op, Program, Var
+from vectorizer.reductions import OP_TYPE as REDUCTION
 
 
 @dataclass
@@ -234,7 +235,12 @@ def _hashable(shape: Any) -> tuple[int | None, ...] | None:
     return tuple(shape.as_list()) if shape.rank is not None else None
 
 
+def _reduction(op: Op, operands: Sequence[Abstract], masked: bool) -> list[Abstract] | None:
+    return [Abstract(Kind.SHARED) for _ in op.outputs]
+
+
 _RULES = {
+    REDUCTION: _reduction,
     "Shape": _shape,
     "ShapeN": _shape,
     "Size": _size,

@@ -12,24 +12,37 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from vectorizer import branches, fallback, loops
+from vectorizer import branches, fallback, loops, reductions
 from vectorizer.batch import Batch
-from vectorizer.errors import Unconvertible
+from vectorizer.carries import KindRaised
 from vectorizer.plan import Plan
 from vectorizer.program import Op, Program, Var
 from vectorizer.registry import convert, find, run_unchanged
 from vectorizer.report import Report
-from vectorizer.values import NotConvertible, Value, batched, constant, pad_axis, shared
+from vectorizer.values import NotConvertible, Size, Value, batched, constant, pad_axis, shared
 
 _LARGE_CONSTANT = 1024  # elements; larger ones are held once, as a captured tensor, not copied into every graph
 
 
+class _Missing:
+    """In the place of a list that could not be made: what reads it isn't emitted."""
+
+
+_MISSING = _Missing()
+
+
 class Emitter:
-    """Emits one plan. `report` collects what could not be converted natively."""
+    """Emits one plan. `report` collects what could not be converted natively.
+
+    `findings` has the ops for which not even a loop over the rows can stand in, with reasons. Zeros are put in the place
+    of their results and emission goes on, so that one run finds them all; the program is worth nothing then.
+    """
 
     def __init__(self, plan: Plan, report: Report, constants: dict[Var, Any]) -> None:
         self.plan = plan
         self.report = report
+        self.findings: dict[Op, str] = {}
+        self._refused = {finding.op: finding.reason for finding in plan.refused}
         self._large = constants
         self._small: dict[tuple[Any, ...], Value] = {}
 
@@ -65,15 +78,27 @@ class Emitter:
         return self._large[var]
 
     def emit(self, op: Op, inputs: Sequence[Any], batch: Batch) -> Sequence[Any]:
-        """The results of one op. Raises Unconvertible where not even a loop over the rows can stand in for it."""
+        """The results of one op."""
+        if any(value is _MISSING for value in inputs):
+            return [_MISSING] * len(op.outputs)
         try:
+            if op in self._refused:
+                raise NotConvertible(self._refused[op])
             return self._emit(op, inputs, batch)
         except NotConvertible as reason:
-            raise Unconvertible(op, str(reason)) from reason
+            self.findings.setdefault(op, str(reason))
+        except KindRaised:
+            raise
+        except Exception:
+            if not self.findings:
+                raise  # else it comes of the zeros
+        return [_stand_in(var, batch) for var in op.outputs]
 
     def _emit(self, op: Op, inputs: Sequence[Any], batch: Batch) -> Sequence[Any]:
         if op.type == "While":
             return loops.emit_while(self, op, inputs, batch)
+        if op.type == reductions.OP_TYPE:
+            return reductions.emit(op, inputs, batch)
         if op.bodies:
             return branches.emit_branches(self, op, inputs, batch)
         if find(op.type) is None and not any(value.batched for value in inputs):
@@ -88,6 +113,15 @@ class Emitter:
                 raise  # lists have no rows that could be taken one by one
             self.report.add_fallback(op, str(reason))
             return fallback.emit_per_row(op, inputs, batch)
+
+
+def _stand_in(var: Var, batch: Batch) -> Any:
+    if var.rank is None or var.dtype in (tf.variant, tf.resource):
+        return _MISSING
+    shape = var.shape.as_list()
+    one = Size(tf.ones([batch.size], tf.int32), 1)
+    zeros = tf.zeros([batch.size, *(size if size is not None else 1 for size in shape)], var.dtype)
+    return batched(zeros, {axis: one for axis, size in enumerate(shape) if size is None})
 
 
 def _settled(value: Any, var: Var, batch: Batch) -> Any:

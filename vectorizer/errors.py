@@ -33,10 +33,3 @@ class VectorizationError(ValueError):
         lines.append('To serve it unchanged: engine="per_request"')
         super().__init__("\n".join(lines))
 
-
-class Unconvertible(Exception):
-    """An op that can be neither converted nor looped over the rows."""
-
-    def __init__(self, op: Op, reason: str) -> None:
-        super().__init__(op, reason)
-        self.finding = Finding(op, reason)

@@ -50,9 +50,9 @@ class Report:
         return [self._entry(op) for op in self._fallbacks]
 
     @property
-    def looped(self) -> list[Op]:
-        """The ops behind `fallbacks`."""
-        return list(self._fallbacks)
+    def looped(self) -> dict[Op, str]:
+        """The ops behind `fallbacks`, with reasons."""
+        return dict(self._fallbacks)
 
     @property
     def loops(self) -> list[Entry]:

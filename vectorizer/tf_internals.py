@@ -209,8 +209,10 @@ def _gradient_is_recorded() -> bool:
 
 def with_autograph(fn: Callable[..., Any]) -> Callable[..., Any]:
     """`fn` with Python control flow turned into TensorFlow's, as tf.function does it."""
-    context = tf.__internal__.autograph.control_status_ctx
-    return lambda *arguments, **named: tf.__internal__.autograph.tf_convert(fn, context())(*arguments, **named)
+    from tensorflow.python.eager.polymorphic_function import autograph_util
+
+    converted: Callable[..., Any] = autograph_util.py_func_from_autograph(fn)
+    return converted
 
 
 def flat_call(concrete: Any) -> Callable[[Sequence[Any]], Sequence[Any]]:
@@ -235,3 +237,30 @@ def definition(op_type: str) -> Any:
     from tensorflow.python.framework import op_def_registry
 
     return op_def_registry.get(op_type)
+
+
+def is_composite(value: Any) -> bool:
+    """Whether it is a tensor made of several (and no dense one)."""
+    from tensorflow.python.framework import composite_tensor
+
+    return isinstance(value, composite_tensor.CompositeTensor)
+
+
+def batched_spec(spec: Any, rows: int | None) -> Any:
+    """The spec of `rows` composite tensors, stacked. Raises ValueError for types that can't be."""
+    if not hasattr(spec, "_batch"):
+        raise ValueError(f"a result of type {spec.value_type.__name__} can't be stacked")
+    return spec._batch(rows)
+
+
+def in_xla_context() -> bool:
+    """Whether the current graph is one that XLA compiles."""
+    graph = tf.compat.v1.get_default_graph()
+    while graph is not None:
+        context = graph._get_control_flow_context()
+        while context is not None:
+            if context.IsXLAContext():
+                return True
+            context = context.outer_context
+        graph = getattr(graph, "outer_graph", None)
+    return False

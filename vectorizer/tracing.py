@@ -22,6 +22,8 @@ import tensorflow as tf
 from vectorizer import tf_internals
 from vectorizer.hoisting import hoist
 from vectorizer.program import Op, Program, Var
+from vectorizer.reductions import OP_TYPE as REDUCTION
+from vectorizer.reductions import Reduction
 
 EFFECTS = frozenset(
     {
@@ -80,10 +82,13 @@ def _function_types() -> tuple[type, ...]:
     return (type(tf.function(lambda: None)),)
 
 
-def normalise(concrete: Any) -> Program:
-    """The Program of a ConcreteFunction; its captured tensors become `Program.captures`."""
+def normalise(concrete: Any, reductions: Mapping[int, Reduction] | None = None) -> Program:
+    """The Program of a ConcreteFunction; its captured tensors become `Program.captures`.
+
+    `reductions` are those over the iterations of a `pfor`, by the id of the op that stands for one.
+    """
     graph = concrete.graph
-    inputs, ops, outputs = _Normaliser(graph).run(graph.outputs)
+    inputs, ops, outputs = _Normaliser(graph, reductions or {}).run(graph.outputs)
     captured = inputs[len(inputs) - len(concrete.captured_inputs) :]
     captures = dict(zip(captured, concrete.captured_inputs, strict=True))
     program = eliminate_dead_code(Program(inputs, ops, outputs, captures))
@@ -93,8 +98,9 @@ def normalise(concrete: Any) -> Program:
 class _Normaliser:
     """Turns one FuncGraph into Vars and Ops; calls are inlined by recursion with their arguments bound."""
 
-    def __init__(self, graph: Any) -> None:
+    def __init__(self, graph: Any, reductions: Mapping[int, Reduction]) -> None:
         self._graph = graph
+        self._reductions = reductions
         self._vars: dict[int, Var] = {}
         self._ops: list[Op] = []
 
@@ -125,6 +131,15 @@ class _Normaliser:
         if op.type in _CALLS:
             self._inline(op, graph, scope, prefix, inputs)
             return
+        reduction = self._reductions.get(id(op))
+        if reduction is not None:
+            arguments = tuple(scope[id(tensor)] for tensor in reduction.arguments)
+            results = tuple(Var(prefix + tensor.name, tensor.dtype, tensor.shape) for tensor in op.outputs)
+            scope.update((id(tensor), var) for tensor, var in zip(op.outputs, results, strict=True))
+            attrs = {"function": reduction.function}
+            source = tf_internals.user_source(op)
+            self._ops.append(Op(REDUCTION, prefix + op.name, arguments, results, attrs, op.op_def, source))
+            return
         constant = tf.make_ndarray(op.get_attr("value")) if op.type == "Const" else None
         outputs = tuple(
             Var(prefix + tensor.name.removesuffix(":0"), tensor.dtype, tensor.shape, constant) for tensor in op.outputs
@@ -143,7 +158,7 @@ class _Normaliser:
             many = isinstance(names, list)
             for index, name in enumerate(names if many else [names]):
                 nested = tf_internals.nested_graph(graph, name.name if hasattr(name, "name") else str(name))
-                body_inputs, body_ops, body_outputs = _Normaliser(nested).run(nested.outputs)
+                body_inputs, body_ops, body_outputs = _Normaliser(nested, self._reductions).run(nested.outputs)
                 bodies[f"branch_{index}" if many else role] = Program(body_inputs, body_ops, body_outputs)
         self._ops.append(
             Op(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +15,15 @@ from vectorizer.analysis import analyse
 from vectorizer.batch import Batch
 from vectorizer.boundary import Boundary
 from vectorizer.emission import Emitter
-from vectorizer.errors import Finding, Unconvertible, VectorizationError
+from vectorizer.errors import Finding, VectorizationError
 from vectorizer.kinds import Abstract, Kind
 from vectorizer.plan import make_plan
 from vectorizer.program import Var
+from vectorizer.reductions import Reduction
 from vectorizer.report import Report
 from vectorizer.tf_internals import flat_call
 from vectorizer.tracing import normalise, trace_function
-from vectorizer.values import Size, batched, dimension, pad_axis, shared
+from vectorizer.values import Size, Value, batched, dimension, pad_axis, shared
 from vectorizer.xla_kernels import under_xla
 
 
@@ -51,21 +52,36 @@ def vectorize(fn: Callable[..., Any], specs: Sequence[Any] | Mapping[str, Any], 
 class Vectorized:
     """A per-example function and its batched programs. See `docs/architecture.md` for what crosses `compile`."""
 
-    def __init__(self, fn: Callable[..., Any], specs: Sequence[Any] | Mapping[str, Any], *, strict: bool) -> None:
-        self._name = getattr(fn, "__name__", type(fn).__name__)
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        specs: Sequence[Any] | Mapping[str, Any],
+        *,
+        strict: bool,
+        equal_dims: Collection[tuple[int, int]] = (),
+        reductions: Mapping[int, Reduction] | None = None,
+        build: bool = True,
+    ) -> None:
+        """What `vectorize` doesn't ask for: `equal_dims` are variable (input, axis) whose size is the same in every row;
+        `reductions` those over the rows; without `build` there are no programs, only `emit`.
+        """
+        self.name = getattr(fn, "__name__", type(fn).__name__)
         self.concrete, self._positional = trace_function(fn, specs)
         named = isinstance(specs, Mapping)
         self.input_names = tuple(specs) if isinstance(specs, Mapping) else tuple(map(str, range(len(specs))))
         self.input_specs = tuple(specs.values()) if isinstance(specs, Mapping) else tuple(specs)
         self.per_example = fn if hasattr(fn, "get_concrete_function") else tf.function(fn)
-        self._named = named
+        self.named = named
         self._structure = self.concrete.structured_outputs
-        self.program = normalise(self.concrete)
+        self.program = normalise(self.concrete, reductions)
         self._check_inputs()
         self.output_specs = tuple(tf.TensorSpec(var.shape, var.dtype) for var in self.program.outputs)
         self.output_names = _output_names(self._structure, len(self.output_specs))
         self.input_dims = tuple(
-            (k, axis) for k, spec in enumerate(self.input_specs) for axis, size in enumerate(spec.shape) if size is None
+            (k, axis)
+            for k, spec in enumerate(self.input_specs)
+            for axis, size in enumerate(spec.shape)
+            if size is None and (k, axis) not in equal_dims
         )
         texts = [Bound(k, None) for k, spec in enumerate(self.input_specs) if spec.dtype == tf.string]
         self.bounds = (*(Bound(k, axis) for k, axis in self.input_dims), *texts)
@@ -73,13 +89,12 @@ class Vectorized:
         abstract = {var: Abstract(Kind.BATCHED) for var in self._explicit}
         abstract |= {var: Abstract(Kind.SHARED) for var in self.program.captures}
         self._plan = make_plan(self.program, analyse(self.program, abstract))
-        if self._plan.refused:
-            raise VectorizationError(self._name, self._plan.refused)
-        self.report = Report(self._name, self._plan)
+        self._strict = strict
+        self.report = Report(self.name, self._plan)
         self._constants: dict[Var, Any] = {}
         self.output_dims: tuple[tuple[int, int], ...] = ()
-        self._flexible = self._build(self.report, None, None, jit=False)
-        self._strict(strict)
+        if build:
+            self._flexible = self._build(self.report, None, None, jit=False)
 
     def _check_inputs(self) -> None:
         for name, spec in zip(self.input_names, self.input_specs, strict=True):
@@ -88,16 +103,14 @@ class Vectorized:
                     f"input {name!r}: its rank must be known; give a shape, with None for variable dimensions"
                 )
 
-    def _strict(self, strict: bool) -> None:
-        if not (strict and self.report.fallbacks):
-            return
-        entries = {entry.name: entry for entry in self.report.fallbacks}
-        findings = [
-            Finding(op, f"would run once for each row: {entries[op.name].reason}")
-            for op in self.program.walk()
-            if op.name in entries
-        ]
-        raise VectorizationError(self._name, findings)
+    def _refuse(self, emitter: Emitter) -> None:
+        """Raise if there is anything that can't be vectorized, naming all of it."""
+        reasons = {finding.op: finding.reason for finding in self._plan.refused} | emitter.findings
+        if self._strict:
+            looped = {op: f"would run once for each row: {reason}" for op, reason in self.report.looped.items()}
+            reasons = looped | reasons
+        if reasons:
+            raise VectorizationError(self.name, [Finding(op, reasons[op]) for op in self.program.walk() if op in reasons])
 
     # -- programs ---------------------------------------------------------------------------------------------------
 
@@ -126,6 +139,26 @@ class Vectorized:
     def _stages(self) -> regions.Stages:
         return regions.split(self.program, frozenset(self.report.looped))
 
+    def emit(self, report: Report, inputs: Sequence[Any], sizes: Sequence[Any], batch: Batch, *, jit: bool) -> list[Value]:
+        """Emit the program into the current graph: its outputs, and `batch.ok`. Inputs and lengths are as `compile` has
+        them. Raises VectorizationError.
+        """
+        emitter = Emitter(self._plan, report, self._constants)
+        env = self._environment(inputs, sizes)
+        stages = self._stages if jit else None
+        try:
+            if stages is None or stages.whole:
+                emitter.run_ops(self.program.ops, env, batch)
+            else:
+                emitter.run_ops(stages.before, env, batch)
+                self._run_compiled(stages, emitter, env, batch)
+                emitter.run_ops(stages.after, env, batch)
+        except Exception:
+            self._refuse(emitter)
+            raise
+        self._refuse(emitter)
+        return [emitter.value(var, env) for var in self.program.outputs]
+
     def _build(self, report: Report, rows: int | None, lengths: tuple[int, ...] | None, *, jit: bool) -> BatchedProgram:
         specs = self._batched_specs(rows, lengths)
         size_spec = [tf.TensorSpec([rows], tf.int32) for _ in self.input_dims]
@@ -135,17 +168,8 @@ class Vectorized:
         def program(inputs: Sequence[Any], sizes: Sequence[Any], real: Any) -> Any:
             count = rows if rows is not None else tf.size(tf.range(real)) if not inputs else tf.shape(inputs[0])[0]
             batch = Batch(count, longest=longest)
-            emitter = Emitter(self._plan, report, self._constants)
-            env = self._environment(inputs, sizes)
-            stages = self._stages if jit else None
-            if stages is None or stages.whole:
-                with under_xla(stages is not None):
-                    emitter.run_ops(self.program.ops, env, batch)
-            else:
-                emitter.run_ops(stages.before, env, batch)
-                self._run_compiled(stages, emitter, env, batch)
-                emitter.run_ops(stages.after, env, batch)
-            outputs = [emitter.value(var, env) for var in self.program.outputs]
+            with under_xla(whole):
+                outputs = self.emit(report, inputs, sizes, batch, jit=jit)
             dims[:] = [(k, axis) for k, value in enumerate(outputs) for axis in sorted(value.sizes)]
             out_lengths = [outputs[k].sizes[axis].lengths for k, axis in dims]
             spare = tf.range(count) >= real
@@ -153,10 +177,7 @@ class Vectorized:
 
         whole = jit and self._stages.whole
         function = tf.function(program, autograph=False, jit_compile=True if whole else None)
-        try:
-            concrete = function.get_concrete_function(specs, size_spec, tf.TensorSpec([], tf.int32))
-        except Unconvertible as stopped:
-            raise VectorizationError(self._name, [stopped.finding]) from stopped
+        concrete = function.get_concrete_function(specs, size_spec, tf.TensorSpec([], tf.int32))
         if not self.output_dims:
             self.output_dims = tuple(dims)
         return BatchedProgram(concrete, len(specs), self.input_dims, len(self.output_specs))
@@ -233,9 +254,9 @@ class Vectorized:
         if hasattr(ok, "numpy"):
             failed = np.flatnonzero(~ok.numpy())
             if len(failed):
-                self._raise_row(arrays, lengths, int(failed[0]))
+                self.raise_row(arrays, lengths, int(failed[0]))
         else:
-            message = f"{self._name} rejects an example; called eagerly it says which, and why"
+            message = f"{self.name} rejects an example; called eagerly it says which, and why"
             with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(ok), [message])]):
                 outputs = [tf.identity(tensor) for tensor in outputs]
         return self._pack([self._ragged(k, tensor, out_lengths) for k, tensor in enumerate(outputs)])
@@ -252,7 +273,7 @@ class Vectorized:
             lengths += sizes
         outputs, out_lengths, ok = self._flexible.traced(arrays, lengths, len(examples))
         for failed in np.flatnonzero(~ok.numpy()):
-            self._raise_row(arrays, lengths, int(failed))
+            self.raise_row(arrays, lengths, int(failed))
         results = []
         for row in range(len(examples)):
             results.append(self._pack([self._row(k, tensor, out_lengths, row) for k, tensor in enumerate(outputs)]))
@@ -299,7 +320,8 @@ class Vectorized:
         rows = [self._row(k, tensor, out_lengths, row) for row in range(tensor.shape[0])]
         return tf.ragged.stack([tf.RaggedTensor.from_tensor(r, ragged_rank=max(own)) if max(own) else r for r in rows])
 
-    def _raise_row(self, arrays: Sequence[Any], lengths: Sequence[Any], row: int) -> None:
+    def raise_row(self, arrays: Sequence[Any], lengths: Sequence[Any], row: int) -> None:
+        """Run the function on one row of a batch that it rejects, for the error."""
         example = []
         for k, array in enumerate(arrays):
             item = array[row]
