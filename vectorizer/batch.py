@@ -15,7 +15,8 @@ class Batch:
     `active` (bool [B], or None for all) marks rows whose values matter here: in a loop those that still run,
     in a branch those that took it. `check` records errors of active rows in `ok`; nothing raises.
     `bounded_by` is (id of the counter's tensor, id of the Size) in a loop `while counter < size`. `longest`
-    bounds sizes born inside the program where all shapes must be static: a row that needs more fails.
+    bounds sizes born inside the program where all shapes must be static: a row that needs more fails. `even`: dimensions
+    of unknown size that have no Size are as large in all rows; rows that would differ in them fail.
     """
 
     def __init__(
@@ -26,11 +27,13 @@ class Batch:
         ok: Any = None,
         longest: int | None = None,
         bounded_by: Any = None,
+        even: bool = False,
     ) -> None:
         self.size = size
         self.active = active
         self.longest = longest
         self.bounded_by = bounded_by
+        self.even = even
         self._ok = ok
 
     @property
@@ -59,7 +62,7 @@ class Batch:
 
     def within(self, active: Any, ok: Any = None, bounded_by: Any = None) -> Batch:
         """The same rows inside a loop or branch, of which only `active` count. Starts with its own `ok`."""
-        return Batch(self.size, active=active, ok=ok, longest=self.longest, bounded_by=bounded_by)
+        return Batch(self.size, active=active, ok=ok, longest=self.longest, bounded_by=bounded_by, even=self.even)
 
     def and_active(self, rows: Any) -> Any:
         """`rows` (bool [B]) of those that are active here."""

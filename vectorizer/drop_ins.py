@@ -34,6 +34,7 @@ from vectorizer.xla_kernels import under_xla
 _PROGRAMS_KEPT = 256
 
 
+@tf.autograph.experimental.do_not_convert
 def vectorized_map(fn: Callable[..., Any], elems: Any, fallback_to_while_loop: bool = True, warn: bool = True) -> Any:
     """`fn` on each element of `elems`, a tensor or nest of tensors that agree in their first dimension (or have 1).
 
@@ -58,6 +59,7 @@ def vectorized_map(fn: Callable[..., Any], elems: Any, fallback_to_while_loop: b
     return call.run((_shape_of(elems), kinds))
 
 
+@tf.autograph.experimental.do_not_convert
 def pfor(
     loop_fn: Callable[..., Any],
     iters: Any,
@@ -110,11 +112,12 @@ class _Call:
         if tf.executing_eagerly():
             return self._run_kept(kind, inputs, lengths)
         kept = self._vectorized(build=False)
-        v, batch = kept.program, Batch(self.rows)
+        v, batch = kept.program, Batch(self.rows, even=True)
         with under_xla(tf_internals.in_xla_context()):
             values = v.emit(v.report, inputs, lengths, batch, jit=False)
             found = [
-                Padded(batch.rows(value), {axis: size.lengths for axis, size in value.sizes.items()}) for value in values
+                Padded(batch.rows(value), {axis: size.lengths for axis, size in value.sizes.items()})
+                for value in values
             ]
             ok = batch.ok if batch.checked else None
         self._warn(v)

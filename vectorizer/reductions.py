@@ -72,7 +72,7 @@ class PforConfig:
 
 def emit(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """The reduction over all rows of the batch."""
-    if batch.active is not None:
+    if batch.active is not None or not inputs:
         raise NotConvertible("a reduction inside a loop or branch that some iterations don't take part in")
     if any(value.ragged for value in inputs):
         raise NotConvertible("a reduction of values whose size differs between iterations")

@@ -209,10 +209,16 @@ def _gradient_is_recorded() -> bool:
 
 def with_autograph(fn: Callable[..., Any]) -> Callable[..., Any]:
     """`fn` with Python control flow turned into TensorFlow's, as tf.function does it."""
+    from tensorflow.python.autograph.core import ag_ctx
     from tensorflow.python.eager.polymorphic_function import autograph_util
 
-    converted: Callable[..., Any] = autograph_util.py_func_from_autograph(fn)
-    return converted
+    converted = autograph_util.py_func_from_autograph(fn)
+
+    def run(*arguments: Any, **named: Any) -> Any:
+        with ag_ctx.ControlStatusCtx(status=ag_ctx.Status.ENABLED):
+            return converted(*arguments, **named)
+
+    return run
 
 
 def flat_call(concrete: Any) -> Callable[[Sequence[Any]], Sequence[Any]]:

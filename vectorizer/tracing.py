@@ -133,7 +133,8 @@ class _Normaliser:
             return
         reduction = self._reductions.get(id(op))
         if reduction is not None:
-            arguments = tuple(scope[id(tensor)] for tensor in reduction.arguments)
+            within = all(id(tensor) in scope for tensor in reduction.arguments)  # not handed into a loop or branch
+            arguments = tuple(scope[id(tensor)] for tensor in reduction.arguments) if within else ()
             results = tuple(Var(prefix + tensor.name, tensor.dtype, tensor.shape) for tensor in op.outputs)
             scope.update((id(tensor), var) for tensor, var in zip(op.outputs, results, strict=True))
             attrs = {"function": reduction.function}
@@ -204,7 +205,8 @@ def fold(op: Any, inputs: Sequence[Var], attrs: Mapping[str, Any]) -> Any:
             (result,) = tf_internals.replay(op.type, op.op_def, operands, dict(attrs))
     except (tf.errors.OpError, ValueError, TypeError):
         return None  # it would raise: left to raise, or be checked, for each row
-    return result.numpy() if tf.size(result) <= _LARGEST_FOLDED else None
+    value = result.numpy()
+    return value if np.size(value) <= _LARGEST_FOLDED else None
 
 
 def topological_order(ops: Sequence[Any]) -> list[Any]:

@@ -110,7 +110,9 @@ class Vectorized:
             looped = {op: f"would run once for each row: {reason}" for op, reason in self.report.looped.items()}
             reasons = looped | reasons
         if reasons:
-            raise VectorizationError(self.name, [Finding(op, reasons[op]) for op in self.program.walk() if op in reasons])
+            raise VectorizationError(
+                self.name, [Finding(op, reasons[op]) for op in self.program.walk() if op in reasons]
+            )
 
     # -- programs ---------------------------------------------------------------------------------------------------
 
@@ -139,7 +141,9 @@ class Vectorized:
     def _stages(self) -> regions.Stages:
         return regions.split(self.program, frozenset(self.report.looped))
 
-    def emit(self, report: Report, inputs: Sequence[Any], sizes: Sequence[Any], batch: Batch, *, jit: bool) -> list[Value]:
+    def emit(
+        self, report: Report, inputs: Sequence[Any], sizes: Sequence[Any], batch: Batch, *, jit: bool
+    ) -> list[Value]:
         """Emit the program into the current graph: its outputs, and `batch.ok`. Inputs and lengths are as `compile` has
         them. Raises VectorizationError.
         """

@@ -38,6 +38,16 @@ def test_pfor_inside_a_graph(jit):
         assert graph(tf.constant(0)).shape == (0, 3)
 
 
+def test_python_control_flow_becomes_tensorflows():
+    def fn(x):
+        for _ in tf.range(2):
+            if x[0] > 0:
+                x = x - 1.0
+        return x
+
+    equal(vectorized_map(fn, X), tf.stack([tf.function(fn)(row) for row in X]))
+
+
 def test_in_a_loop_of_a_graph():
     @tf.function
     def program(x):
@@ -169,9 +179,9 @@ def test_a_jacobian_by_pfor():
 # -- programs that are kept --------------------
 
 
-def counting(count):
+def counting(count, name):
     def fn(x):
-        count.append(1)
+        count.append(name)
         return x * 2.0
 
     return fn
@@ -180,7 +190,8 @@ def counting(count):
 CALLS = {
     "vectorized_map": lambda fn: vectorized_map(fn, X),
     "another number of elements": lambda fn: [vectorized_map(fn, X[:n]) for n in (1, 2, 3)],
-    "pfor": lambda fn: pfor(fn, 3) if False else pfor(lambda i: fn(tf.gather(X, i)), 3),
+    "a function of a function": lambda fn: vectorized_map(lambda x: fn(x) + 1.0, X),
+    "pfor": lambda fn: pfor(lambda i: fn(tf.gather(X, i)), 3),
     "ragged": lambda fn: vectorized_map(fn, tf.RaggedTensor.from_row_lengths(X[0], [1, 2])),
 }
 
@@ -188,7 +199,7 @@ CALLS = {
 @pytest.mark.parametrize("name", CALLS)
 def test_eager_calls_never_trace_again(name):
     traced = []
-    fn = counting(traced)
+    fn = counting(traced, name)
     CALLS[name](fn)
     count = len(traced)
     for _ in range(3):
@@ -198,7 +209,7 @@ def test_eager_calls_never_trace_again(name):
 
 def test_vectorized_functions_never_trace_again():
     traced = []
-    v = vectorize(counting(traced), [tf.TensorSpec([None], tf.float32)])
+    v = vectorize(counting(traced, "v"), [tf.TensorSpec([None], tf.float32)])
     for n in (1, 2, 3):
         v(np.ones([n, n + 1], "f"))
         v(tf.ragged.constant([[1.0], []]))
