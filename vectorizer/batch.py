@@ -15,8 +15,8 @@ class Batch:
     `active` (bool [B], or None for all) marks rows whose values matter here: in a loop those that still run,
     in a branch those that took it. `check` records errors of active rows in `ok`; nothing raises.
     `bounded_by` is (id of the counter's tensor, id of the Size) in a loop `while counter < size`. `longest`
-    bounds sizes born inside the program where all shapes must be static: a row that needs more fails. `even`: dimensions
-    of unknown size that have no Size are as large in all rows; rows that would differ in them fail.
+    bounds sizes born inside the program where all shapes must be static: a row that needs more fails. `even`:
+    dimensions of unknown size that have no Size are as large in all rows; rows that would differ in them fail.
     """
 
     def __init__(

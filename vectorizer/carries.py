@@ -67,7 +67,7 @@ class SharedCarry:
 
 @dataclass(frozen=True)
 class BatchedCarry:
-    """`[B, ...]`; `stable` axes keep their Size, `changing` ones carry their lengths along, `free` ones have no lengths."""
+    """`[B, ...]`; `stable` axes keep their Size, `changing` ones carry their lengths along, `free` ones have none."""
 
     stable: Mapping[int, Size] = field(default_factory=dict)
     changing: tuple[int, ...] = ()

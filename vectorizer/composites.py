@@ -94,7 +94,7 @@ def _sparse_element(value: Any) -> Element:
 
 @dataclass(frozen=True)
 class Result:
-    """One leaf of what the function returns: how many tensors stand for it, and how the batch's leaf is made of them."""
+    """One leaf of what the function returns: how many tensors it is, and how the batch's leaf is made of them."""
 
     count: int
     build: Callable[[Sequence[Padded]], Any]
@@ -121,7 +121,7 @@ def dense_or_ragged(part: Padded) -> Any:
     if not part.lengths:
         return part.tensor
     tensor, innermost = part.tensor, max(part.lengths)
-    partitions = []
+    partitions: list[Any] = []
     for axis in range(innermost + 1):
         # The rows of this level, of all examples one after the other.
         count = dimension(tensor, 1)
@@ -129,10 +129,8 @@ def dense_or_ragged(part: Padded) -> Any:
         sizes = tf.fill([dimension(part.tensor, 0)], count) if own is None else own
         for partition in partitions:
             sizes = tf.repeat(sizes, partition)
-        partitions_of_level = sizes
-        mask = tf.sequence_mask(partitions_of_level, count)
-        tensor = tf.boolean_mask(tensor, mask)
-        partitions = [*partitions, partitions_of_level]
+        tensor = tf.boolean_mask(tensor, tf.sequence_mask(sizes, count))
+        partitions = [*partitions, sizes]
     ragged = tensor
     for partition in reversed(partitions):
         ragged = tf.RaggedTensor.from_row_lengths(ragged, tf.cast(partition, tf.int64), validate=False)

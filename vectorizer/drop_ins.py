@@ -1,8 +1,8 @@
 """`vectorized_map` and `pfor`, which take the place of TensorFlow's functions of these names.
 
-They differ in what they promise: every element is answered as `fn` alone would answer it, errors included; what can't be
-vectorized so is refused, not answered wrongly. Nothing falls back to a loop over all elements: an op without a rule is
-looped on its own, and `warn` says so.
+They differ in what they promise: every element is answered as `fn` alone would answer it, errors included; what can't
+be vectorized so is refused, not answered wrongly. Nothing falls back to a loop over all elements: an op without a rule
+is looped on its own, and `warn` says so.
 
 Called eagerly, the program is kept, and used again for the same function (also for another lambda of the same line of
 code) and elements of the same kind, as long as nothing that the function reads has changed (`guards.py`); a batch of
@@ -34,7 +34,7 @@ from vectorizer.xla_kernels import under_xla
 _PROGRAMS_KEPT = 256
 
 
-@tf.autograph.experimental.do_not_convert
+@tf_internals.without_autograph
 def vectorized_map(fn: Callable[..., Any], elems: Any, fallback_to_while_loop: bool = True, warn: bool = True) -> Any:
     """`fn` on each element of `elems`, a tensor or nest of tensors that agree in their first dimension (or have 1).
 
@@ -42,10 +42,11 @@ def vectorized_map(fn: Callable[..., Any], elems: Any, fallback_to_while_loop: b
     returns; RaggedTensors where their sizes differ; sparse results as one SparseTensor, None for None.
 
     Raises VectorizationError (a ValueError) for what can't be vectorized, and with `fallback_to_while_loop=False` for
-    any op that would be looped over the elements; in eager mode, the error that `fn` raises for the first element that it
-    rejects; in a graph, InvalidArgumentError when it runs (nothing under XLA, which drops assertions).
+    any op that would be looped over the elements; in eager mode, the error that `fn` raises for the first element that
+    it rejects; in a graph, InvalidArgumentError when it runs (nothing under XLA, which drops assertions).
     """
-    elements = [take_element(item) for item in tf.nest.flatten(elems)]
+    leaves = tf.nest.flatten(elems)
+    elements = [take_element(item) for item in leaves]
     if not elements:
         raise ValueError("vectorized_map needs at least one tensor to map over")
     rows = _common_rows([element.rows for element in elements])
@@ -55,11 +56,11 @@ def vectorized_map(fn: Callable[..., Any], elems: Any, fallback_to_while_loop: b
         return fn(tf.nest.pack_sequence_as(elems, _leaves(elements, arguments)))
 
     call = _Call(fn, on_one, parts, rows, fallback_to_while_loop, warn)
-    kinds = tuple((type(item).__name__, len(element.parts)) for item, element in zip(tf.nest.flatten(elems), elements))
+    kinds = tuple((type(item).__name__, len(element.parts)) for item, element in zip(leaves, elements, strict=True))
     return call.run((_shape_of(elems), kinds))
 
 
-@tf.autograph.experimental.do_not_convert
+@tf_internals.without_autograph
 def pfor(
     loop_fn: Callable[..., Any],
     iters: Any,
@@ -105,12 +106,20 @@ class _Call:
     fallback: bool
     warn: bool
     config: PforConfig | None = None
+    built: bool = False
 
     def run(self, kind: Hashable) -> Any:
         inputs = [part.tensor for part in self.parts]
         lengths = [part.lengths[axis] for part in self.parts for axis in sorted(part.lengths)]
-        if tf.executing_eagerly():
-            return self._run_kept(kind, inputs, lengths)
+        found, kept = (self._run_kept if tf.executing_eagerly() else self._run_here)(kind, inputs, lengths)
+        if self.warn and self.built:
+            ops = ", ".join(sorted({entry.op_type for entry in kept.program.report.fallbacks}))
+            if ops:
+                warnings.warn(f"looped over the elements, for want of a rule: {ops}", stacklevel=4)
+        return _put_together(kept, found)
+
+    def _run_here(self, _: Hashable, inputs: Sequence[Any], lengths: Sequence[Any]) -> tuple[list[Padded], _Kept]:
+        """Add the batched ops to the current graph."""
         kept = self._vectorized(build=False)
         v, batch = kept.program, Batch(self.rows, even=True)
         with under_xla(tf_internals.in_xla_context()):
@@ -120,16 +129,16 @@ class _Call:
                 for value in values
             ]
             ok = batch.ok if batch.checked else None
-        self._warn(v)
         if ok is not None:
             message = f"{v.name} rejects an element; called eagerly it says which, and why"
             with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(ok), [message])]):
                 found = [Padded(tf.identity(part.tensor), part.lengths) for part in found]
         for part in found:
             part.tensor.set_shape([self.rows if isinstance(self.rows, int) else None, *part.tensor.shape[1:]])
-        return _put_together(kept, found)
+        return found, kept
 
-    def _run_kept(self, kind: Hashable, inputs: Sequence[Any], lengths: Sequence[Any]) -> Any:
+    def _run_kept(self, kind: Hashable, inputs: Sequence[Any], lengths: Sequence[Any]) -> tuple[list[Padded], _Kept]:
+        """Run the program that was made for this function and such elements, or make it."""
         dependencies = Dependencies(self.fn)
         shapes = tuple((spec.dtype, tuple(spec.shape)) for spec in self._specs())
         key = (kind, shapes, self.fallback)
@@ -137,7 +146,6 @@ class _Call:
         if kept is None:
             # Tracing may change what the function reads (a layer is built, a call is counted): both are its program's.
             kept = self._vectorized(build=True)
-            self._warn(kept.program)
             for seen in (dependencies, Dependencies(self.fn)):
                 kept.dependencies.append(seen)
                 _programs.add((seen.key, key), kept)
@@ -149,7 +157,7 @@ class _Call:
         by_axis: list[dict[int, Any]] = [{} for _ in outputs]
         for (k, axis), own in zip(v.output_dims, out_lengths, strict=True):
             by_axis[k][axis] = own
-        return _put_together(kept, [Padded(tensor, own) for tensor, own in zip(outputs, by_axis, strict=True)])
+        return [Padded(tensor, own) for tensor, own in zip(outputs, by_axis, strict=True)], kept
 
     def _raise(self, v: Vectorized, inputs: Sequence[Any], lengths: Sequence[Any], row: int) -> None:
         if self.config is not None and self.config.found:
@@ -165,6 +173,7 @@ class _Call:
         return specs
 
     def _vectorized(self, *, build: bool) -> _Kept:
+        self.built = True
         structure: list[Any] = []
         results: list[Result] = []
         convert = tf_internals.with_autograph(self.on_one)
@@ -185,7 +194,7 @@ class _Call:
             if size is None and axis not in part.lengths
         ]
         v = Vectorized(
-            tf.autograph.experimental.do_not_convert(recorded),
+            tf_internals.without_autograph(recorded),
             specs,
             strict=not self.fallback,
             equal_dims=equal,
@@ -193,11 +202,6 @@ class _Call:
             build=build,
         )
         return _Kept(v, structure[0], results)
-
-    def _warn(self, v: Vectorized) -> None:
-        if self.warn and v.report.fallbacks:
-            ops = ", ".join(sorted({entry.op_type for entry in v.report.fallbacks}))
-            warnings.warn(f"looped over the elements, for want of a rule: {ops}", stacklevel=5)
 
 
 class _Programs:

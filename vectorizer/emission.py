@@ -34,8 +34,8 @@ _MISSING = _Missing()
 class Emitter:
     """Emits one plan. `report` collects what could not be converted natively.
 
-    `findings` has the ops for which not even a loop over the rows can stand in, with reasons. Zeros are put in the place
-    of their results and emission goes on, so that one run finds them all; the program is worth nothing then.
+    `findings` has the ops for which not even a loop over the rows can stand in, with reasons. Zeros are put in the
+    place of their results and emission goes on, so that one run finds them all; the program is worth nothing then.
     """
 
     def __init__(self, plan: Plan, report: Report, constants: dict[Var, Any]) -> None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import tensorflow as tf
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 _TENSORFLOW_ROOT = str(Path(tf.__file__).resolve().parent)
 _NOT_USER_CODE = (_TENSORFLOW_ROOT, f"{Path(__file__).resolve().parent}/", "/keras/src/", "/autograph/")
@@ -205,6 +207,11 @@ def _gradient_is_recorded() -> bool:
     from tensorflow.python.eager import execute
 
     return bool(execute.must_record_gradient())
+
+
+def without_autograph(fn: Function) -> Function:
+    """`fn`, left as it is where TensorFlow converts the functions that call it."""
+    return cast(Function, tf.autograph.experimental.do_not_convert(fn))
 
 
 def with_autograph(fn: Callable[..., Any]) -> Callable[..., Any]:

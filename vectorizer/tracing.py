@@ -137,9 +137,9 @@ class _Normaliser:
             arguments = tuple(scope[id(tensor)] for tensor in reduction.arguments) if within else ()
             results = tuple(Var(prefix + tensor.name, tensor.dtype, tensor.shape) for tensor in op.outputs)
             scope.update((id(tensor), var) for tensor, var in zip(op.outputs, results, strict=True))
-            attrs = {"function": reduction.function}
+            made = {"function": reduction.function}
             source = tf_internals.user_source(op)
-            self._ops.append(Op(REDUCTION, prefix + op.name, arguments, results, attrs, op.op_def, source))
+            self._ops.append(Op(REDUCTION, prefix + op.name, arguments, results, made, op.op_def, source))
             return
         constant = tf.make_ndarray(op.get_attr("value")) if op.type == "Const" else None
         outputs = tuple(
@@ -147,7 +147,7 @@ class _Normaliser:
         )
         for tensor, var in zip(op.outputs, outputs, strict=True):
             scope[id(tensor)] = var
-        attrs = tf_internals.Attributes(op)
+        attrs: Mapping[str, Any] = tf_internals.Attributes(op)
         known = fold(op, inputs, attrs)
         if known is not None:
             scope[id(op.outputs[0])] = Var(outputs[0].name, outputs[0].dtype, outputs[0].shape, known)

@@ -62,8 +62,8 @@ class Vectorized:
         reductions: Mapping[int, Reduction] | None = None,
         build: bool = True,
     ) -> None:
-        """What `vectorize` doesn't ask for: `equal_dims` are variable (input, axis) whose size is the same in every row;
-        `reductions` those over the rows; without `build` there are no programs, only `emit`.
+        """What `vectorize` doesn't ask for: `equal_dims` are variable (input, axis) whose size is the same in every
+        row; `reductions` those over the rows; without `build` there are no programs, only `emit`.
         """
         self.name = getattr(fn, "__name__", type(fn).__name__)
         self.concrete, self._positional = trace_function(fn, specs)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from vectorizer import VectorizationError, pfor, vectorize, vectorized_map
+from vectorizer import VectorizationError, pfor, vectorized_map
 
 R = np.random.default_rng(3)
 X = tf.constant(R.normal(size=(4, 3)).astype("f"))

@@ -250,10 +250,13 @@ def test_programs_are_not_kept_for_ever(monkeypatch):
     from vectorizer import drop_ins
 
     monkeypatch.setattr(drop_ins, "_programs", drop_ins._Programs(4))
-    bias = tf.Variable(1.0)
-    held = weakref.ref(bias)
-    vectorized_map(lambda x: x + bias, X)
-    del bias
+
+    def call():
+        bias = tf.Variable(1.0)
+        vectorized_map(lambda x: x + bias, X)
+        return weakref.ref(bias)
+
+    held = call()
     for k in range(5):
         vectorized_map(lambda x, k=k: x + k, X)
     gc.collect()
