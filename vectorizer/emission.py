@@ -15,6 +15,7 @@ import tensorflow as tf
 from vectorizer import branches, fallback, loops, reductions
 from vectorizer.batch import Batch
 from vectorizer.carries import KindRaised
+from vectorizer.kinds import Kind
 from vectorizer.plan import Plan
 from vectorizer.program import Op, Program, Var
 from vectorizer.registry import convert, find, run_unchanged
@@ -43,6 +44,10 @@ class Emitter:
         self.report = report
         self.findings: dict[Op, str] = {}
         self._refused = {finding.op: finding.reason for finding in plan.refused}
+        self.size_names: dict[int, str] = {}
+        self._places = {
+            var: f"{made.type} of {made.source}" for made in plan.program.walk() if made.source for var in made.outputs
+        }
         self._large = constants
         self._small: dict[tuple[Any, ...], Value] = {}
 
@@ -84,7 +89,9 @@ class Emitter:
         try:
             if op in self._refused:
                 raise NotConvertible(self._refused[op])
-            return self._emit(op, inputs, batch)
+            results = self._emit(op, inputs, batch)
+            self.report.add_results(op, [value for value in results if not any(value is given for given in inputs)])
+            return results
         except NotConvertible as reason:
             self.findings.setdefault(op, str(reason))
         except KindRaised:
@@ -94,8 +101,23 @@ class Emitter:
                 raise  # else it comes of the zeros
         return [_stand_in(var, batch) for var in op.outputs]
 
+    def _steps(self, op: Op, inputs: Sequence[Any]) -> str:
+        """In words, how often a loop's body runs."""
+        plan = self.plan.loops[op]
+        if plan.predicate != Kind.BATCHED:
+            return "all rows take as many steps"
+        if plan.bound is None:
+            return "until no row goes on"
+        limit = None if plan.bound.limit is None else op.inputs[plan.bound.limit]
+        value = None if plan.bound.limit is None else inputs[plan.bound.limit]
+        if value is not None and id(value.size) in self.size_names:
+            return f"as many steps as the longest {self.size_names[id(value.size)]} has elements"
+        limited = f", whose limit is the {self._places[limit]}" if limit in self._places else ""
+        return f"as many steps as the row that takes most{limited}"
+
     def _emit(self, op: Op, inputs: Sequence[Any], batch: Batch) -> Sequence[Any]:
         if op.type == "While":
+            self.report.add_steps(op, self._steps(op, inputs))
             return loops.emit_while(self, op, inputs, batch)
         if op.type == reductions.OP_TYPE:
             return reductions.emit(op, inputs, batch)

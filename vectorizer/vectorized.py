@@ -18,7 +18,7 @@ from vectorizer.emission import Emitter
 from vectorizer.errors import Finding, VectorizationError
 from vectorizer.kinds import Abstract, Kind
 from vectorizer.plan import make_plan
-from vectorizer.program import Var
+from vectorizer.program import Op, Var
 from vectorizer.reductions import Reduction
 from vectorizer.report import Report
 from vectorizer.tf_internals import flat_call
@@ -90,7 +90,7 @@ class Vectorized:
         abstract |= {var: Abstract(Kind.SHARED) for var in self.program.captures}
         self._plan = make_plan(self.program, analyse(self.program, abstract))
         self._strict = strict
-        self.report = Report(self.name, self._plan)
+        self.report = Report(self.name, self._plan, compiled=lambda: _all_within(self._stages.compiled))
         self._constants: dict[Var, Any] = {}
         self.output_dims: tuple[tuple[int, int], ...] = ()
         if build:
@@ -149,6 +149,9 @@ class Vectorized:
         """
         emitter = Emitter(self._plan, report, self._constants)
         env = self._environment(inputs, sizes)
+        for k, axis in self.input_dims:
+            size = env[self._explicit[k]].sizes[axis]
+            emitter.size_names[id(size)] = f"{self.input_names[k]!r}" + (f" along axis {axis}" if axis else "")
         stages = self._stages if jit else None
         try:
             if stages is None or stages.whole:
@@ -387,6 +390,11 @@ class BatchedProgram:
                 arrays[k] = pad_axis(arrays[k], axis + 1, 1)
         sizes = [tf.convert_to_tensor(item, tf.int32) for item in lengths]
         return arrays, sizes
+
+
+def _all_within(ops: Sequence[Op]) -> frozenset[Op]:
+    inner = (_all_within(body.ops) for op in ops for body in op.bodies.values())
+    return frozenset(ops).union(*inner)
 
 
 def _output_names(structure: Any, count: int) -> tuple[str, ...]:
