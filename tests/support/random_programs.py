@@ -42,7 +42,7 @@ def program(seed: int) -> Callable[..., Any]:
     def function(rows: Any, vector: Any, number: Any, count: Any) -> Any:
         rng = np.random.default_rng(seed)
         scope = _Scope(rng, [rows], [vector], [number, tf.constant(0.5)], [count, tf.shape(rows)[0]])
-        scope.grow(int(rng.integers(3, 8)), depth=2)
+        scope.grow(int(rng.integers(2, 7)), depth=2)
         return scope.last()
 
     return tf.autograph.experimental.do_not_convert(function)  # nothing in it is for autograph, which takes a third
