@@ -13,6 +13,7 @@ import tensorflow as tf
 from vectorizer import regions
 from vectorizer.analysis import analyse
 from vectorizer.batch import Batch
+from vectorizer.batched_program import BatchedProgram
 from vectorizer.boundary import Boundary
 from vectorizer.emission import Emitter
 from vectorizer.errors import Finding, VectorizationError
@@ -21,9 +22,8 @@ from vectorizer.plan import make_plan
 from vectorizer.program import Op, Var
 from vectorizer.reductions import Reduction
 from vectorizer.report import Report
-from vectorizer.tf_internals import flat_call
 from vectorizer.tracing import normalise, trace_function
-from vectorizer.values import Size, Value, batched, dimension, pad_axis, shared
+from vectorizer.values import Size, Value, batched, dimension, shared
 from vectorizer.xla_kernels import under_xla
 
 
@@ -342,54 +342,6 @@ class Vectorized:
 
     def _pack(self, outputs: Sequence[Any]) -> Any:
         return tf.nest.pack_sequence_as(self._structure, list(outputs), expand_composites=True)
-
-
-class BatchedProgram:
-    """One traced program: `(inputs, lengths, rows) -> (outputs, output_lengths, ok)`. Safe to call from any thread."""
-
-    def __init__(self, concrete: Any, inputs: int, dims: Sequence[tuple[int, int]], outputs: int) -> None:
-        self.concrete = concrete
-        self._inputs, self._dims, self._outputs = inputs, tuple(dims), outputs
-        self._call = flat_call(concrete)
-
-    def __call__(self, inputs: Sequence[Any], lengths: Sequence[Any], rows: int) -> tuple[list[Any], list[Any], Any]:
-        """Run one batch, eagerly and unseen by gradient tapes. Arrays may be numpy or tensors; results are tensors."""
-        arrays, sizes = self._tensors(inputs, lengths)
-        if arrays and arrays[0].shape[0] == 0:
-            flat = self._empty()
-        else:
-            flat = list(self._call([*arrays, *sizes, tf.constant(rows)]))
-        return flat[: self._outputs], flat[self._outputs : -1], flat[-1]
-
-    def traced(self, inputs: Sequence[Any], lengths: Sequence[Any], rows: int) -> tuple[list[Any], list[Any], Any]:
-        """The same as a part of a program: within graphs, and recorded by gradient tapes."""
-        arrays, sizes = self._tensors(inputs, lengths)
-        if arrays and arrays[0].shape[0] == 0:
-            flat = self._empty()
-            return flat[: self._outputs], flat[self._outputs : -1], flat[-1]
-        outputs, out_lengths, ok = self.concrete(arrays, sizes, tf.constant(rows))
-        return list(outputs), list(out_lengths), ok
-
-    def _empty(self) -> list[Any]:
-        """What a batch of no rows gives. It isn't run: many kernels refuse to write into an empty tensor."""
-        specs = tf.nest.flatten(self.concrete.structured_outputs)
-        shapes = [[0, *(size or 0 for size in spec.shape.as_list()[1:])] for spec in specs]
-        return [
-            tf.constant(np.zeros(shape, spec.dtype.as_numpy_dtype), spec.dtype)
-            for shape, spec in zip(shapes, specs, strict=True)
-        ]
-
-    def _tensors(self, inputs: Sequence[Any], lengths: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        if len(inputs) != self._inputs or len(lengths) != len(self._dims):
-            raise ValueError(
-                f"expected {self._inputs} inputs and {len(self._dims)} lengths, got {len(inputs)} and {len(lengths)}"
-            )
-        arrays = [tf.convert_to_tensor(item) for item in inputs]
-        for k, axis in self._dims:
-            if arrays[k].shape[axis + 1] == 0:  # inside, a padded dimension has at least one element
-                arrays[k] = pad_axis(arrays[k], axis + 1, 1)
-        sizes = [tf.convert_to_tensor(item, tf.int32) for item in lengths]
-        return arrays, sizes
 
 
 def _all_within(ops: Sequence[Op]) -> frozenset[Op]:
