@@ -160,7 +160,7 @@ class _Call:
         return [Padded(tensor, own) for tensor, own in zip(outputs, by_axis, strict=True)], kept
 
     def _raise(self, v: Vectorized, inputs: Sequence[Any], lengths: Sequence[Any], row: int) -> None:
-        if self.config is not None and self.config.found:
+        if self.config is not None and self.config.used:
             raise tf.errors.InvalidArgumentError(None, None, f"{v.name} rejects iteration {row}")
         v.raise_row(inputs, lengths, row)
 
@@ -198,7 +198,6 @@ class _Call:
             specs,
             strict=not self.fallback,
             equal_dims=equal,
-            reductions=None if self.config is None else self.config.found,
             build=build,
         )
         return _Kept(v, structure[0], results)

@@ -17,6 +17,7 @@ from vectorizer.program import Op
 from vectorizer.values import NotConvertible, Value, shared
 
 OP_TYPE = "PforReduction"
+_MARK = "_batchd_reduction"
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,11 @@ class Reduction:
     arguments: tuple[Any, ...]
 
 
+def reduction_of(op: Any) -> Reduction | None:
+    """The reduction that an op of the function's graph stands for, if it does."""
+    return getattr(op, _MARK, None)
+
+
 class PforConfig:
     """What a loop function with an argument `pfor_config` is given.
 
@@ -35,7 +41,7 @@ class PforConfig:
 
     def __init__(self, iterations: int | None) -> None:
         self._iterations = iterations
-        self.found: dict[int, Reduction] = {}
+        self.used = False
 
     def reduce(self, fn: Callable[..., Any], *args: Any) -> Any:
         """`fn` on the values that `args` have in all iterations, stacked: `[n, ...]` for each.
@@ -54,7 +60,8 @@ class PforConfig:
         results = [item for item in tf.nest.flatten(function.structured_outputs) if item is not None]
         with tf.control_dependencies(args):
             marker = tf.raw_ops.IdentityN(input=[_nothing(item) for item in results])
-        self.found[id(marker[0].op)] = Reduction(function, args)
+        setattr(marker[0].op, _MARK, Reduction(function, args))
+        self.used = True
         return marker[0] if len(marker) == 1 else tuple(marker)
 
     def reduce_sum(self, x: Any) -> Any:

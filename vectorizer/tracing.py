@@ -23,7 +23,7 @@ from vectorizer import tf_internals
 from vectorizer.hoisting import hoist
 from vectorizer.program import Op, Program, Var
 from vectorizer.reductions import OP_TYPE as REDUCTION
-from vectorizer.reductions import Reduction
+from vectorizer.reductions import Reduction, reduction_of
 
 EFFECTS = frozenset(
     {
@@ -82,13 +82,10 @@ def _function_types() -> tuple[type, ...]:
     return (type(tf.function(lambda: None)),)
 
 
-def normalise(concrete: Any, reductions: Mapping[int, Reduction] | None = None) -> Program:
-    """The Program of a ConcreteFunction; its captured tensors become `Program.captures`.
-
-    `reductions` are those over the iterations of a `pfor`, by the id of the op that stands for one.
-    """
+def normalise(concrete: Any) -> Program:
+    """The Program of a ConcreteFunction; its captured tensors become `Program.captures`."""
     graph = concrete.graph
-    inputs, ops, outputs = _Normaliser(graph, reductions or {}).run(graph.outputs)
+    inputs, ops, outputs = _Normaliser(graph).run(graph.outputs)
     captured = inputs[len(inputs) - len(concrete.captured_inputs) :]
     captures = dict(zip(captured, concrete.captured_inputs, strict=True))
     program = eliminate_dead_code(Program(inputs, ops, outputs, captures))
@@ -98,9 +95,8 @@ def normalise(concrete: Any, reductions: Mapping[int, Reduction] | None = None) 
 class _Normaliser:
     """Turns one FuncGraph into Vars and Ops; calls are inlined by recursion with their arguments bound."""
 
-    def __init__(self, graph: Any, reductions: Mapping[int, Reduction]) -> None:
+    def __init__(self, graph: Any) -> None:
         self._graph = graph
-        self._reductions = reductions
         self._vars: dict[int, Var] = {}
         self._ops: list[Op] = []
 
@@ -131,15 +127,9 @@ class _Normaliser:
         if op.type in _CALLS:
             self._inline(op, graph, scope, prefix, inputs)
             return
-        reduction = self._reductions.get(id(op))
+        reduction = reduction_of(op)
         if reduction is not None:
-            within = all(id(tensor) in scope for tensor in reduction.arguments)  # not handed into a loop or branch
-            arguments = tuple(scope[id(tensor)] for tensor in reduction.arguments) if within else ()
-            results = tuple(Var(prefix + tensor.name, tensor.dtype, tensor.shape) for tensor in op.outputs)
-            scope.update((id(tensor), var) for tensor, var in zip(op.outputs, results, strict=True))
-            made = {"function": reduction.function}
-            source = tf_internals.user_source(op)
-            self._ops.append(Op(REDUCTION, prefix + op.name, arguments, results, made, op.op_def, source))
+            self._reduce(op, reduction, scope, prefix)
             return
         constant = tf.make_ndarray(op.get_attr("value")) if op.type == "Const" else None
         outputs = tuple(
@@ -147,7 +137,9 @@ class _Normaliser:
         )
         for tensor, var in zip(op.outputs, outputs, strict=True):
             scope[id(tensor)] = var
-        attrs: Mapping[str, Any] = tf_internals.Attributes(op)
+        attrs: Any = tf_internals.Attributes(op)
+        if op.type in _BODY_ATTRS:
+            attrs = dict(attrs)
         known = fold(op, inputs, attrs)
         if known is not None:
             scope[id(op.outputs[0])] = Var(outputs[0].name, outputs[0].dtype, outputs[0].shape, known)
@@ -155,11 +147,11 @@ class _Normaliser:
             return
         bodies = {}
         for role in _BODY_ATTRS.get(op.type, ()):
-            names = attrs[role]
+            names = attrs.pop(role)
             many = isinstance(names, list)
             for index, name in enumerate(names if many else [names]):
                 nested = tf_internals.nested_graph(graph, name.name if hasattr(name, "name") else str(name))
-                body_inputs, body_ops, body_outputs = _Normaliser(nested, self._reductions).run(nested.outputs)
+                body_inputs, body_ops, body_outputs = _Normaliser(nested).run(nested.outputs)
                 bodies[f"branch_{index}" if many else role] = Program(body_inputs, body_ops, body_outputs)
         self._ops.append(
             Op(
@@ -173,6 +165,14 @@ class _Normaliser:
                 bodies,
             )
         )
+
+    def _reduce(self, op: Any, reduction: Reduction, scope: dict[int, Var], prefix: str) -> None:
+        within = all(id(tensor) in scope for tensor in reduction.arguments)  # not handed into a loop or branch
+        arguments = tuple(scope[id(tensor)] for tensor in reduction.arguments) if within else ()
+        results = tuple(Var(prefix + tensor.name, tensor.dtype, tensor.shape) for tensor in op.outputs)
+        scope.update((id(tensor), var) for tensor, var in zip(op.outputs, results, strict=True))
+        attrs, source = {"function": reduction.function}, tf_internals.user_source(op)
+        self._ops.append(Op(REDUCTION, prefix + op.name, arguments, results, attrs, op.op_def, source))
 
     def _inline(self, op: Any, graph: Any, scope: dict[int, Var], prefix: str, inputs: tuple[Var, ...]) -> None:
         function = tf_internals.attribute(op, "f")

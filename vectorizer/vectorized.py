@@ -20,7 +20,6 @@ from vectorizer.errors import Finding, VectorizationError
 from vectorizer.kinds import Abstract, Kind
 from vectorizer.plan import make_plan
 from vectorizer.program import Op, Var
-from vectorizer.reductions import Reduction
 from vectorizer.report import Report
 from vectorizer.tracing import normalise, trace_function
 from vectorizer.values import Size, Value, batched, dimension, shared
@@ -59,11 +58,10 @@ class Vectorized:
         *,
         strict: bool,
         equal_dims: Collection[tuple[int, int]] = (),
-        reductions: Mapping[int, Reduction] | None = None,
         build: bool = True,
     ) -> None:
         """What `vectorize` doesn't ask for: `equal_dims` are variable (input, axis) whose size is the same in every
-        row; `reductions` those over the rows; without `build` there are no programs, only `emit`.
+        row; without `build` there are no programs, only `emit`.
         """
         self.name = getattr(fn, "__name__", type(fn).__name__)
         self.concrete, self._positional = trace_function(fn, specs)
@@ -73,7 +71,7 @@ class Vectorized:
         self.per_example = fn if hasattr(fn, "get_concrete_function") else tf.function(fn)
         self.named = named
         self._structure = self.concrete.structured_outputs
-        self.program = normalise(self.concrete, reductions)
+        self.program = normalise(self.concrete)
         self._check_inputs()
         self.output_specs = tuple(tf.TensorSpec(var.shape, var.dtype) for var in self.program.outputs)
         self.output_names = _output_names(self._structure, len(self.output_specs))
