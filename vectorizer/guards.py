@@ -19,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 _PLAIN = (int, bool, str, bytes, type(None), tf.DType)
+_ATTRIBUTES = (*_PLAIN, float, complex, np.generic, np.ndarray, tf.Tensor, tf.Variable)
 _LIBRARIES = ("tensorflow", "keras", "numpy")
 _LARGEST_CONTAINER = 64  # elements; larger ones are told apart by identity
 _LARGEST_ARRAY_BYTES = 2**20
@@ -38,6 +39,8 @@ class Dependencies:
     def _look(self, value: Any, *, within_object: bool = False) -> Hashable:
         if isinstance(value, _PLAIN):
             return type(value).__name__, value
+        if isinstance(value, types.ModuleType | type) or tf.is_tensor(value):
+            return self._identity(value)
         if isinstance(value, float | complex | np.generic):
             return type(value).__name__, repr(value)  # 0.0 equals -0.0, and NaN nothing
         if isinstance(value, np.ndarray) and value.dtype != object and value.nbytes <= _LARGEST_ARRAY_BYTES:
@@ -57,7 +60,7 @@ class Dependencies:
             return "partial", self._look(value.func), self._look(value.args), self._look(value.keywords)
         if callable(getattr(value, "python_function", None)):  # a tf.function
             return "tf.function", self._identity(value), self._look(value.python_function)
-        if within_object or tf.is_tensor(value) or isinstance(value, types.ModuleType | type | tf.Variable):
+        if within_object or isinstance(value, tf.Variable):
             return self._identity(value)
         return "object", self._identity(value), *self._attributes(value)
 
@@ -79,7 +82,7 @@ class Dependencies:
 
     def _attributes(self, value: Any) -> Iterator[Hashable]:
         for name, item in list(getattr(value, "__dict__", {}).items()):
-            if isinstance(item, (*_PLAIN, float, complex, np.generic, np.ndarray, tf.Tensor, tf.Variable)):
+            if isinstance(item, _ATTRIBUTES):
                 yield name, self._look(item, within_object=True)
 
     def _identity(self, value: Any) -> Hashable:
