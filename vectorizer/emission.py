@@ -105,9 +105,9 @@ class Emitter:
         """In words, how often a loop's body runs."""
         plan = self.plan.loops[op]
         if plan.predicate != Kind.BATCHED:
-            return "all rows take as many steps"
+            return "as many steps as the function alone takes"
         if plan.bound is None:
-            return "until no row goes on"
+            return ""
         limit = None if plan.bound.limit is None else op.inputs[plan.bound.limit]
         value = None if plan.bound.limit is None else inputs[plan.bound.limit]
         if value is not None and id(value.size) in self.size_names:

@@ -21,9 +21,9 @@ class Entry:
     """One op: its kind across the batch and what was done with it.
 
     `kind`: "shared" (one value for all rows), "uniform" (for all that still run), "batched", or "ragged" (of another
-    size in each row). `strategy`: "native", "once for all rows", "hoisted", "looped over rows", "loop", "masked loop",
-    "one branch", "both branches", "over all rows". `depth`: of nesting in loops and branches. `xla`: whether XLA can
-    compile it.
+    size in each row). `strategy`: "native", "once for all rows", "hoisted", "looped over rows", "over all rows", or how
+    the plan does a loop or branch. `reason`: why so; of a loop, how many steps it takes. `depth`: of nesting in loops
+    and branches. `xla`: whether XLA can compile it.
     """
 
     op_type: str
@@ -105,12 +105,9 @@ class Report:
         if op in self._fallbacks:
             return "looped over rows", self._fallbacks[op]
         if op in self.plan.loops:
-            masked = self.plan.loops[op].predicate == Kind.BATCHED
-            how = self._steps.get(op, self.plan.loops[op].strategy)
-            return ("masked loop" if masked else "loop"), how
+            return self.plan.loops[op].strategy, self._steps.get(op, "")
         if op in self.plan.branch_kinds:
-            both = self.plan.analysis.branches[op] == Kind.BATCHED
-            return ("both branches" if both else "one branch"), self.plan.branch_strategy(op)
+            return self.plan.branch_strategy(op), ""
         if op.type == REDUCTION:
             return "over all rows", ""
         if op.outputs and all(var.name.endswith("/hoisted") for var in op.outputs):

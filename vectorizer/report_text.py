@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from vectorizer.report import Entry, Report
 
 _WIDTH = 110
+_ORDINARY = ("native", "once for all rows", "hoisted", "over all rows")
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -23,7 +24,7 @@ def as_text(report: Report) -> str:
 
 def _summary(report: Report, entries: Sequence[Entry]) -> Iterator[str]:
     yield f"{report.function}: {len(entries)} ops, {len(report.fallbacks)} looped over rows"
-    count = Counter(entry.strategy for entry in entries)
+    count = Counter(_short(entry.strategy) for entry in entries)
     yield "  " + ", ".join(f"{number} {strategy}" for strategy, number in count.most_common())
     outside = Counter(entry.op_type for entry in entries if not entry.xla)
     if not outside:
@@ -42,14 +43,14 @@ def _summary(report: Report, entries: Sequence[Entry]) -> Iterator[str]:
 
 def _special(entries: Sequence[Entry]) -> Iterator[str]:
     """Loops, branches, and what runs row by row."""
-    special = [entry for entry in entries if entry.reason and entry.strategy != "hoisted"]
+    special = [entry for entry in entries if entry.strategy not in _ORDINARY]
     rows = Counter((entry.strategy, entry.op_type, entry.source or entry.name, entry.reason) for entry in special)
     if not rows:
         return
     wide = max(len(_times(op_type, number)) for (_, op_type, _, _), number in rows.items())
     place = max(len(where) for _, _, where, _ in rows)
     for (strategy, op_type, where, reason), number in rows.items():
-        yield f"  {_times(op_type, number):{wide}}  {where:{place}}  {strategy}: {reason}"
+        yield f"  {_times(op_type, number):{wide}}  {where:{place}}  {strategy}{reason and ': '}{reason}"
     yield ""
 
 
@@ -70,7 +71,11 @@ def _table(entries: Sequence[Entry]) -> Iterator[str]:
 
 
 def _alike(entry: Entry) -> tuple[int, str | None, str, str]:
-    return entry.depth, entry.source, entry.kind, entry.strategy
+    return entry.depth, entry.source, entry.kind, _short(entry.strategy)
+
+
+def _short(strategy: str) -> str:
+    return strategy.partition(",")[0]
 
 
 def _counted(count: Counter[str]) -> str:

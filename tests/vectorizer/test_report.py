@@ -41,11 +41,10 @@ def test_strategies_and_reasons(report):
     strategies = {name: entry(report, name).strategy for name in ("ReadVariableOp", "While", "If", "Relu")}
     assert strategies == {
         "ReadVariableOp": "once for all rows",
-        "While": "masked loop",
-        "If": "both branches",
+        "While": "loop to the longest row, masked by its bound",
+        "If": "both branches run, each row takes its own",
         "Relu": "native",
     }
-    assert entry(report, "If").reason == "both branches run, each row takes its own"
     assert entry(report, "Tanh").depth == 1
 
 
@@ -53,11 +52,11 @@ def test_how_many_steps_a_loop_takes(report):
     (loop,) = report.loops
     assert loop.reason.startswith("as many steps as the longest 'rows' has elements")
     general = vectorize(lambda x: tf.while_loop(lambda x: x < 10.0, lambda x: (x * 2.0,), (x,)), [FLOAT]).report
-    assert general.loops[0].reason.startswith("until no row goes on")
+    assert general.loops[0].strategy == "loop until no row is active, masked"
     same = vectorize(lambda x: tf.while_loop(lambda t, x: t < 3, lambda t, x: (t + 1, x * 2.0), (0, x)), [FLOAT]).report
     assert (same.loops[0].strategy, same.loops[0].reason) == (
-        "loop",
-        "all rows take as many steps",
+        "loop, all rows together",
+        "as many steps as the function alone takes",
     )
 
     def twice(n):
@@ -104,7 +103,7 @@ def test_the_text_is_short(report):
     assert re.fullmatch(r"network: \d+ ops, \d looped over rows", lines[0])
     assert max(map(len, lines)) <= 130
     assert len(lines) < 25
-    assert any(re.match(r"test_report.py:\d+ +batched +masked loop +While$", line) for line in lines)
+    assert any(re.match(r"test_report.py:\d+ +batched +loop to the longest row +While$", line) for line in lines)
 
 
 # -- refusals name everything at once --------------------
