@@ -6,7 +6,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from vectorizer.effects import Randomness
 from vectorizer.values import NotConvertible, Size, Value, as_rows, at_axis, number
+
+_LARGEST_SIZE = 2**24  # elements; a bound above that is one of a counter and says nothing of a size
 
 
 class Batch:
@@ -16,7 +19,9 @@ class Batch:
     in a branch those that took it. `check` records errors of active rows in `ok`; nothing raises.
     `bounded_by` is (id of the counter's tensor, id of the Size) in a loop `while counter < size`. `longest`
     bounds sizes born inside the program where all shapes must be static: a row that needs more fails. `even`:
-    dimensions of unknown size that have no Size are as large in all rows; rows that would differ in them fail.
+    dimensions of unknown size that have no Size are as large in all rows; rows that would differ in them fail. `real`
+    (an int or scalar tensor, or None for all) is how many rows, from the front, are examples; those behind only fill
+    the batch up, and nothing that the outside sees may be done for them. `randomness` is how stateful ops draw.
     """
 
     def __init__(
@@ -28,12 +33,16 @@ class Batch:
         longest: int | None = None,
         bounded_by: Any = None,
         even: bool = False,
+        real: Any = None,
+        randomness: Randomness = "error",
     ) -> None:
         self.size = size
         self.active = active
         self.longest = longest
         self.bounded_by = bounded_by
         self.even = even
+        self.real = real
+        self.randomness = randomness
         self._ok = ok
         self._placed: dict[tuple[int, int], tuple[Any, Any]] = {}
 
@@ -63,7 +72,21 @@ class Batch:
 
     def within(self, active: Any, ok: Any = None, bounded_by: Any = None) -> Batch:
         """The same rows inside a loop or branch, of which only `active` count. Starts with its own `ok`."""
-        return Batch(self.size, active=active, ok=ok, longest=self.longest, bounded_by=bounded_by, even=self.even)
+        return Batch(
+            self.size,
+            active=active,
+            ok=ok,
+            longest=self.longest,
+            bounded_by=bounded_by,
+            even=self.even,
+            real=self.real,
+            randomness=self.randomness,
+        )
+
+    def counted(self) -> Any:
+        """Bool [B]: the rows that are examples and active here."""
+        real = self.size if self.real is None else self.real
+        return self.and_active(tf.range(self.size) < real)
 
     def and_active(self, rows: Any) -> Any:
         """`rows` (bool [B]) of those that are active here."""
@@ -89,6 +112,8 @@ class Batch:
             lengths = tf.where(self.active, lengths, 0)
         lengths = tf.maximum(lengths, 0)
         upper = length.upper
+        if isinstance(upper, int) and upper > _LARGEST_SIZE:
+            upper = None
         if upper is None and self.longest is not None:
             upper = self.longest
             self.check(lengths <= self.longest)

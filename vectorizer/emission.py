@@ -12,11 +12,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from vectorizer import branches, fallback, loops, reductions
+from vectorizer import branches, custom_gradients, fallback, loops, reductions
+from vectorizer.analysis import analyse
 from vectorizer.batch import Batch
 from vectorizer.carries import KindRaised
-from vectorizer.kinds import Kind
-from vectorizer.plan import Plan
+from vectorizer.effects import Options
+from vectorizer.errors import Finding, Unconvertible, VectorizationError
+from vectorizer.kinds import Abstract, Kind
+from vectorizer.plan import Plan, make_plan
 from vectorizer.program import Op, Program, Var
 from vectorizer.registry import convert, find, run_unchanged
 from vectorizer.report import Report
@@ -94,6 +97,8 @@ class Emitter:
             return results
         except NotConvertible as reason:
             self.findings.setdefault(op, str(reason))
+        except Unconvertible as stopped:
+            self.findings.setdefault(stopped.finding.op, stopped.finding.reason)
         except KindRaised:
             raise
         except Exception:
@@ -123,6 +128,8 @@ class Emitter:
             return reductions.emit(op, inputs, batch)
         if op.bodies:
             return branches.emit_branches(self, op, inputs, batch)
+        if op.gradient is not None:
+            return self._custom_gradient(op, inputs, batch)
         if find(op.type) is None and not any(value.batched for value in inputs):
             return run_unchanged(op, inputs)
         try:
@@ -135,6 +142,22 @@ class Emitter:
                 raise  # lists have no rows that could be taken one by one
             self.report.add_fallback(op, str(reason))
             return fallback.emit_per_row(op, inputs, batch)
+
+    def _custom_gradient(self, op: Op, inputs: Sequence[Any], batch: Batch) -> Sequence[Any]:
+        """The gradient is planned and emitted when it is asked for, into the graph of the gradients."""
+
+        def run(program: Program, values: Sequence[Any], inner: Batch) -> list[Any]:
+            operands = zip(program.inputs, values, strict=True)
+            kinds = {var: Abstract(Kind.BATCHED if value.batched else Kind.SHARED) for var, value in operands}
+            plan = make_plan(program, analyse(program, kinds, inner.randomness), Options(inner.randomness))
+            emitter = Emitter(plan, self.report.scratch(), self._large)
+            results = emitter.run(program, values, inner)
+            if emitter.findings:
+                findings = [Finding(found, reason) for found, reason in emitter.findings.items()]
+                raise VectorizationError(f"the gradient function {op.where()}", findings)
+            return results
+
+        return custom_gradients.emit(op, inputs, batch, run)
 
 
 def _stand_in(var: Var, batch: Batch) -> Any:

@@ -42,3 +42,11 @@ class VectorizationError(ValueError):
             for found in self.findings
         ]
         return {"function": self.function_name, "findings": findings}
+
+
+class Unconvertible(Exception):
+    """An op that can be neither converted nor looped over the rows."""
+
+    def __init__(self, op: Op, reason: str) -> None:
+        super().__init__(op, reason)
+        self.finding = Finding(op, reason)

@@ -146,7 +146,7 @@ _INTERNAL_ATTRIBUTE = re.compile(r"^_")
 
 
 class Attributes(Mapping[str, Any]):
-    """All attributes that an op's definition declares, by name, plus `_gradient_op_type` where set.
+    """All attributes that an op's definition declares, by name.
 
     Read when they are asked for: most never are, and reading all took a tenth of the time to vectorize.
     """
@@ -178,8 +178,7 @@ class Attributes(Mapping[str, Any]):
         op = self._op
         if op.type not in _attribute_names:
             _attribute_names[op.type] = tuple(attr.name for attr in op.op_def.attr)
-        names = _attribute_names[op.type]
-        return (*names, "_gradient_op_type") if "_gradient_op_type" in op.node_def.attr else names
+        return _attribute_names[op.type]
 
 
 _attribute_names: dict[str, tuple[str, ...]] = {}
@@ -228,6 +227,35 @@ def with_autograph(fn: Callable[..., Any]) -> Callable[..., Any]:
             return converted(*arguments, **named)
 
     return run
+
+
+def gradient_override(op: Any) -> str:
+    """The name under which a gradient for `op` itself is registered, by `tf.custom_gradient` or an override map."""
+    try:
+        name = op.get_attr("_gradient_op_type")
+    except ValueError:
+        return ""
+    name = name.decode() if isinstance(name, bytes) else str(name)
+    return "" if _is_the_ordinary_gradient(name) else name
+
+
+_ONLY_SAVES_MEMORY = frozenset({"swish.<locals>.swish_impl.<locals>.grad"})
+
+
+def _is_the_ordinary_gradient(name: str) -> bool:
+    """Whether TensorFlow itself registered it, so as to keep less in memory; models have dozens of `tf.nn.silu`."""
+    try:
+        user = _of_closure(_of_closure(registered_gradient(name), "tape_grad_fn"), "grad_fn")
+    except LookupError:
+        return False
+    return getattr(user, "__qualname__", "") in _ONLY_SAVES_MEMORY and user.__module__.startswith("tensorflow.")
+
+
+def _of_closure(function: Any, variable: str) -> Any:
+    code = getattr(function, "__code__", None)
+    if code is None or variable not in code.co_freevars:
+        return None
+    return function.__closure__[code.co_freevars.index(variable)].cell_contents
 
 
 def flat_call(concrete: Any) -> Callable[[Sequence[Any]], Sequence[Any]]:
@@ -279,3 +307,18 @@ def in_xla_context() -> bool:
             context = context.outer_context
         graph = getattr(graph, "outer_graph", None)
     return False
+
+
+def registered_gradient(name: str) -> Callable[..., Any]:
+    """The gradient function `(op, *gradients)` that is registered under `name`. Raises LookupError."""
+    from tensorflow.python.framework import ops
+
+    function: Callable[..., Any] = ops.gradient_registry.lookup(name)
+    return function
+
+
+def watch_variables(variables: Sequence[Any]) -> None:
+    """Have tapes around calls of the function being traced know that it reads these variables."""
+    graph = tf.compat.v1.get_default_graph()
+    for variable in variables:
+        graph.watch_variable(variable)

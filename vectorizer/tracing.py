@@ -19,31 +19,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from vectorizer import tf_internals
+from vectorizer import custom_gradients, tf_internals
+from vectorizer.effects import has_own_effect
 from vectorizer.hoisting import hoist
-from vectorizer.program import Op, Program, Var
+from vectorizer.program import CUSTOM_GRADIENT, Gradient, Op, Program, Var
 from vectorizer.reductions import OP_TYPE as REDUCTION
 from vectorizer.reductions import Reduction, reduction_of
 
-EFFECTS = frozenset(
-    {
-        "Assert",
-        "PrintV2",
-        "Print",
-        "CheckNumerics",
-        "CheckNumericsV2",
-        "AssignVariableOp",
-        "AssignAddVariableOp",
-        "AssignSubVariableOp",
-        "ResourceScatterUpdate",
-        "ResourceScatterAdd",
-        "ResourceScatterSub",
-        "ScatterNdUpdate",
-        "LookupTableInsertV2",
-        "EagerPyFunc",
-        "PyFunc",
-    }
-)
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _LARGEST_FOLDED = 4096  # elements
 _BODY_ATTRS = {
@@ -82,23 +64,38 @@ def _function_types() -> tuple[type, ...]:
     return (type(tf.function(lambda: None)),)
 
 
-def normalise(concrete: Any) -> Program:
-    """The Program of a ConcreteFunction; its captured tensors become `Program.captures`."""
+def normalise(concrete: Any, *, gradients: bool = False) -> Program:
+    """The Program of a ConcreteFunction; its captured tensors become `Program.captures`.
+
+    `gradients`: keep custom gradients, as ops of type `CUSTOM_GRADIENT`.
+    """
     graph = concrete.graph
-    inputs, ops, outputs = _Normaliser(graph).run(graph.outputs)
+    normaliser = _Normaliser(graph, gradients=gradients, read_only_by_gradients={})
+    inputs, ops, outputs = normaliser.run(graph.outputs)
     captured = inputs[len(inputs) - len(concrete.captured_inputs) :]
-    captures = dict(zip(captured, concrete.captured_inputs, strict=True))
-    program = eliminate_dead_code(Program(inputs, ops, outputs, captures))
+    captures = dict(zip(captured, concrete.captured_inputs, strict=True)) | normaliser.captures
+    program = eliminate_dead_code(Program([*inputs, *normaliser.captures], ops, outputs, captures))
     return eliminate_dead_code(hoist(program))
 
 
 class _Normaliser:
-    """Turns one FuncGraph into Vars and Ops; calls are inlined by recursion with their arguments bound."""
+    """Turns one FuncGraph into Vars and Ops; calls are inlined by recursion with their arguments bound.
 
-    def __init__(self, graph: Any) -> None:
+    `read_only_by_gradients` collects what custom gradients capture from outside of the function; None inside loops and
+    branches, which can't be given more operands.
+    """
+
+    def __init__(self, graph: Any, *, gradients: bool, read_only_by_gradients: dict[Var, Any] | None = None) -> None:
         self._graph = graph
+        self._gradients = gradients
+        self._more = read_only_by_gradients
         self._vars: dict[int, Var] = {}
         self._ops: list[Op] = []
+
+    @property
+    def captures(self) -> dict[Var, Any]:
+        """What only custom gradients read from outside of the function."""
+        return self._more or {}
 
     def run(self, outputs: Sequence[Any]) -> tuple[list[Var], list[Op], list[Var]]:
         inputs = []
@@ -121,7 +118,8 @@ class _Normaliser:
                 scope[id(tensor)] = Var(prefix + op.name, tensor.dtype, tensor.shape)
             return
         inputs = tuple(scope[id(tensor)] for tensor in op.inputs)
-        if op.type == "Identity" and not op.outputs[0].dtype.is_compatible_with(tf.resource):
+        override = tf_internals.gradient_override(op) if self._gradients else ""
+        if op.type == "Identity" and not override and not op.outputs[0].dtype.is_compatible_with(tf.resource):
             scope[id(op.outputs[0])] = inputs[0]
             return
         if op.type in _CALLS:
@@ -151,7 +149,7 @@ class _Normaliser:
             many = isinstance(names, list)
             for index, name in enumerate(names if many else [names]):
                 nested = tf_internals.nested_graph(graph, name.name if hasattr(name, "name") else str(name))
-                body_inputs, body_ops, body_outputs = _Normaliser(nested).run(nested.outputs)
+                body_inputs, body_ops, body_outputs = _Normaliser(nested, gradients=self._gradients).run(nested.outputs)
                 bodies[f"branch_{index}" if many else role] = Program(body_inputs, body_ops, body_outputs)
         self._ops.append(
             Op(
@@ -165,6 +163,41 @@ class _Normaliser:
                 bodies,
             )
         )
+        if override and not bodies:
+            self._override_gradient(op, override, scope, outputs)
+
+    def _override_gradient(self, op: Any, name: str, scope: dict[int, Var], results: Sequence[Var]) -> None:
+        """Put an op behind `op` that hands its results on and has the gradient that is registered as `name`."""
+        made = tuple(Var(f"{var.name}/custom_gradient", var.dtype, var.shape) for var in results)
+        captured: list[Var] = []
+        try:
+            concrete, positions = custom_gradients.trace_gradient(op, name)
+            captured = [self._captured(tensor, op.graph, scope) for tensor in concrete.captured_inputs]
+            gradient = Gradient(normalise(concrete, gradients=True), len(op.inputs), positions)
+        except (LookupError, TypeError, ValueError, NotImplementedError) as error:
+            gradient = Gradient(None, len(op.inputs), reason=str(error))
+        operands = (*results, *(scope[id(tensor)] for tensor in op.inputs), *captured)
+        source = tf_internals.user_source(op)
+        self._ops.append(
+            Op(CUSTOM_GRADIENT, f"{op.name}/custom_gradient", operands, made, {}, None, source, gradient=gradient)
+        )
+        for tensor, var in zip(op.outputs, made, strict=True):
+            scope[id(tensor)] = var
+
+    def _captured(self, tensor: Any, graph: Any, scope: dict[int, Var]) -> Var:
+        """What a custom gradient reads, as a value of this program."""
+        if id(tensor) in scope:
+            return scope[id(tensor)]
+        for outer, inner in graph.captures:
+            if outer is tensor and id(inner) in scope:
+                return scope[id(inner)]
+        if self._more is None or not hasattr(tensor, "numpy"):
+            raise LookupError("it reads a value from outside of the loop, branch or function that it is in")
+        known = next((var for var, other in self._more.items() if other is tensor), None)
+        if known is None:
+            known = Var("read_by_gradient", tensor.dtype, tensor.shape)
+            self._more[known] = tensor
+        return known
 
     def _reduce(self, op: Any, reduction: Reduction, scope: dict[int, Var], prefix: str) -> None:
         within = all(id(tensor) in scope for tensor in reduction.arguments)  # not handed into a loop or branch
@@ -248,7 +281,7 @@ def eliminate_dead_code(program: Program) -> Program:
 
 def has_effect(op: Op) -> bool:
     """Whether `op`, or an op nested in it, must run although nobody reads its outputs."""
-    return op.type in EFFECTS or any(has_effect(inner) for body in op.bodies.values() for inner in body.ops)
+    return has_own_effect(op) or any(has_effect(inner) for body in op.bodies.values() for inner in body.ops)
 
 
 def _shrink_loop(op: Op, live: set[Var]) -> Op:
