@@ -26,12 +26,14 @@ import tensorflow as tf
 from vectorizer import tf_internals
 from vectorizer.batch import Batch
 from vectorizer.composites import Element, Padded, Result, take_element, take_result
+from vectorizer.effects import Options
 from vectorizer.guards import Dependencies
 from vectorizer.reductions import PforConfig
 from vectorizer.vectorized import Vectorized
 from vectorizer.xla_kernels import under_xla
 
 _PROGRAMS_KEPT = 256
+_OPTIONS = Options(randomness="different")  # as TensorFlow's: every element draws its own
 
 
 @tf_internals.without_autograph
@@ -121,7 +123,7 @@ class _Call:
     def _run_here(self, _: Hashable, inputs: Sequence[Any], lengths: Sequence[Any]) -> tuple[list[Padded], _Kept]:
         """Add the batched ops to the current graph."""
         kept = self._vectorized(build=False)
-        v, batch = kept.program, Batch(self.rows, even=True)
+        v, batch = kept.program, Batch(self.rows, even=True, randomness=_OPTIONS.randomness)
         with under_xla(tf_internals.in_xla_context()):
             values = v.emit(v.report, inputs, lengths, batch, jit=False)
             found = [
@@ -197,6 +199,7 @@ class _Call:
             tf_internals.without_autograph(recorded),
             specs,
             strict=not self.fallback,
+            options=_OPTIONS,
             equal_dims=equal,
             build=build,
         )

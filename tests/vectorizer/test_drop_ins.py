@@ -194,6 +194,13 @@ def test_parallel_iterations_are_checked():
         pfor(lambda i, pfor_config: i, 5, parallel_iterations=2)
 
 
+@pytest.mark.parametrize("wrap", [lambda f: f, tf.function], ids=["eager", "graph"])
+def test_every_element_draws_its_own_random_numbers(wrap):
+    draw = wrap(lambda: vectorized_map(lambda x: x + tf.random.uniform([]), tf.zeros([50])))
+    first, second = draw(), draw()
+    assert len({float(item) for item in tf.concat([first, second], 0)}) == 100
+
+
 # -- reductions over the iterations --------------------
 
 
