@@ -176,7 +176,7 @@ class Vectorized:
         for k, axis in self.input_dims:
             size = env[self._explicit[k]].sizes[axis]
             emitter.size_names[id(size)] = f"{self.input_names[k]!r}" + (f" along axis {axis}" if axis else "")
-        stages = self._stages if jit else None
+        stages = self._stages if jit and self.compilable else None
         try:
             if stages is None or stages.whole:
                 emitter.run_ops(self._before_sums.ops, env, batch)
