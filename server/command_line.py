@@ -88,17 +88,36 @@ def serve(ctx: click.Context, /, models: tuple[str, ...], config: Path | None, *
 @main.command()
 @click.argument("model", metavar="FILE|MODULE")
 @click.option("--name", help="Which of its models.  [default: the first]")
-def explain(model: str, name: str | None) -> None:
-    """Show how a model's function is vectorized, op by op."""
+@click.option(
+    "--length",
+    type=click.IntRange(min=1),
+    help="What variable sizes are taken to be where memory is estimated.  [default: the model's max_length, or 64]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Everything, for programs; also what stands in the way.")
+@click.pass_context
+def explain(ctx: click.Context, model: str, name: str | None, length: int | None, as_json: bool) -> None:
+    """Show how a model's function is vectorized, op by op.
+
+    Exits with 1 if it can't be, naming every op that stands in the way, and its line.
+    """
     import os
 
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     from server.errors import BatchdError
 
     try:
-        click.echo(_report(model, name))
+        found, text = _report(model, name, length)
     except BatchdError as error:
         raise click.ClickException(error.message) from None
+    if as_json:
+        import json
+
+        click.echo(json.dumps(found, indent=2))
+    elif "findings" in found:
+        raise click.ClickException(text)
+    else:
+        click.echo(text)
+    ctx.exit(1 if "findings" in found else 0)
 
 
 @main.command()
@@ -113,15 +132,18 @@ def ops(markdown: bool) -> None:
     click.echo(as_markdown() if markdown else as_text(), nl=not markdown)
 
 
-def _report(location: str, name: str | None) -> str:
+def _report(location: str, name: str | None, length: int | None) -> tuple[dict[str, Any], str]:
+    """Returns the report as data and as text; or, under "findings", what stands in the way."""
     from server.loading import choose_model, load_models
     from vectorizer import VectorizationError, vectorize
 
     spec = choose_model(load_models(location), name, location)
     try:
-        return str(vectorize(spec.function, dict(spec.inputs)).report)
+        report = vectorize(spec.function, dict(spec.inputs)).report
     except VectorizationError as error:
-        raise click.ClickException(str(error)) from None
+        return error.as_dict(), str(error)
+    report.length = length or spec.max_length or report.length
+    return report.as_dict(), str(report)
 
 
 @cache

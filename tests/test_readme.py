@@ -144,7 +144,7 @@ def test_the_report_shows_lines_of_your_own_file(own_server: Serving) -> None:
     (signature,) = own_server.client.get("/models/collatz").json()["signatures"]
     report = signature["report_text"]
     assert re.search(r"collatz: \d+ ops, 0 looped over rows", report)
-    assert re.search(r"While +my_model.py:11 ", report)
+    assert re.search(r"While +my_model.py:11 +loop until no row is active, masked", report)
 
 
 @pytest.mark.full

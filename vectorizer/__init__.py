@@ -6,12 +6,13 @@
 How it works, pass by pass: `tracing.py`, `analysis.py`, `plan.py`, `emission.py`.
 """
 
+from vectorizer.batched_program import BatchedProgram
 from vectorizer.derivatives import grad, hessian, jacobian
 from vectorizer.drop_ins import pfor, vectorized_map
 from vectorizer.errors import Finding, VectorizationError
 from vectorizer.registry import convert, supported_ops
 from vectorizer.tracing import trace
-from vectorizer.vectorized import BatchedProgram, Bound, Vectorized, vectorize
+from vectorizer.vectorized import Bound, Vectorized, vectorize
 
 __all__ = [
     "BatchedProgram",

@@ -18,6 +18,7 @@ import tensorflow as tf
 from vectorizer.effects import DRAWS, Randomness
 from vectorizer.kinds import Abstract, Kind, join
 from vectorizer.program import CUSTOM_GRADIENT, Op, Program, Var
+from vectorizer.reductions import OP_TYPE as REDUCTION
 
 
 @dataclass
@@ -238,11 +239,16 @@ def _hashable(shape: Any) -> tuple[int | None, ...] | None:
     return tuple(shape.as_list()) if shape.rank is not None else None
 
 
+def _reduction(op: Op, operands: Sequence[Abstract], masked: bool) -> list[Abstract] | None:
+    return [Abstract(Kind.SHARED) for _ in op.outputs]
+
+
 def _custom_gradient(op: Op, operands: Sequence[Abstract], masked: bool) -> list[Abstract] | None:
     return list(operands[: len(op.outputs)])
 
 
 _RULES = {
+    REDUCTION: _reduction,
     CUSTOM_GRADIENT: _custom_gradient,
     "Shape": _shape,
     "ShapeN": _shape,

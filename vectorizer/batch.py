@@ -9,6 +9,8 @@ import tensorflow as tf
 from vectorizer.effects import Randomness
 from vectorizer.values import NotConvertible, Size, Value, as_rows, at_axis, number
 
+_LARGEST_SIZE = 2**24  # elements; a bound above that is one of a counter and says nothing of a size
+
 
 class Batch:
     """`size` is an int where static, else a scalar tensor.
@@ -16,9 +18,10 @@ class Batch:
     `active` (bool [B], or None for all) marks rows whose values matter here: in a loop those that still run,
     in a branch those that took it. `check` records errors of active rows in `ok`; nothing raises.
     `bounded_by` is (id of the counter's tensor, id of the Size) in a loop `while counter < size`. `longest`
-    bounds sizes born inside the program where all shapes must be static: a row that needs more fails. `real` (an int
-    or scalar tensor, or None for all) is how many rows, from the front, are examples; those behind only fill the batch
-    up, and nothing that the outside sees may be done for them. `randomness` is how stateful ops draw.
+    bounds sizes born inside the program where all shapes must be static: a row that needs more fails. `even`:
+    dimensions of unknown size that have no Size are as large in all rows; rows that would differ in them fail. `real`
+    (an int or scalar tensor, or None for all) is how many rows, from the front, are examples; those behind only fill
+    the batch up, and nothing that the outside sees may be done for them. `randomness` is how stateful ops draw.
     """
 
     def __init__(
@@ -29,6 +32,7 @@ class Batch:
         ok: Any = None,
         longest: int | None = None,
         bounded_by: Any = None,
+        even: bool = False,
         real: Any = None,
         randomness: Randomness = "error",
     ) -> None:
@@ -36,6 +40,7 @@ class Batch:
         self.active = active
         self.longest = longest
         self.bounded_by = bounded_by
+        self.even = even
         self.real = real
         self.randomness = randomness
         self._ok = ok
@@ -73,6 +78,7 @@ class Batch:
             ok=ok,
             longest=self.longest,
             bounded_by=bounded_by,
+            even=self.even,
             real=self.real,
             randomness=self.randomness,
         )
@@ -106,6 +112,8 @@ class Batch:
             lengths = tf.where(self.active, lengths, 0)
         lengths = tf.maximum(lengths, 0)
         upper = length.upper
+        if isinstance(upper, int) and upper > _LARGEST_SIZE:
+            upper = None
         if upper is None and self.longest is not None:
             upper = self.longest
             self.check(lengths <= self.longest)

@@ -38,7 +38,7 @@ class Boundary:
             if id(size) not in self._sizes:
                 self._sizes[id(size)] = len(self.tensors)
                 self.tensors.append(size.lengths)
-        if value.dense is None:
+        if value.dense is None and value.parts is not None:
             return [self._add(part) for part in value.parts]
         known = _small_constant(value)
         if known is not None:

@@ -6,7 +6,7 @@ Padded sizes that are static stay static; a Size whose lengths don't change trav
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -67,11 +67,12 @@ class SharedCarry:
 
 @dataclass(frozen=True)
 class BatchedCarry:
-    """`[B, ...]`; `stable` axes keep their Size, `changing` ones carry their lengths along."""
+    """`[B, ...]`; `stable` axes keep their Size, `changing` ones carry their lengths along, `free` ones have none."""
 
     stable: Mapping[int, Size] = field(default_factory=dict)
     changing: tuple[int, ...] = ()
     size: Size | None = None
+    free: tuple[int, ...] = ()
 
     def pack(self, value: Any, batch: Batch) -> list[Any]:
         tensor = batch.rows(value)
@@ -100,7 +101,7 @@ class BatchedCarry:
 
     def shapes(self, tensors: Sequence[Any]) -> list[Any]:
         shape = tensors[0].shape.as_list()
-        for axis in self.changing:
+        for axis in (*self.changing, *self.free):
             shape[axis + 1] = None
         return [tf.TensorShape(shape), *(tensor.shape for tensor in tensors[1:])]
 
@@ -160,6 +161,16 @@ class ListCarry:
         return new if new.origin is old.origin else select(active, new, old, batch)
 
 
+def _of_size(tensor: Any, like: Any, ragged: Collection[int], batch: Batch) -> Any:
+    """The tensor in the size of another, which it has, or its rows fail."""
+    for axis, sizes in enumerate(zip(tensor.shape[1:], like.shape[1:], strict=True)):
+        if axis not in ragged and None in sizes:
+            room = dimension(like, axis + 1)
+            batch.check(dimension(tensor, axis + 1) == room)
+            tensor = pad_axis(tensor, axis + 1, room)
+    return tensor
+
+
 def select(rows: Any, left: Any, right: Any, batch: Batch) -> Any:
     """`left` in the rows (bool [B]) that are true, else `right`; sizes too. Both Values or both ListValues."""
     if left is right:
@@ -169,6 +180,8 @@ def select(rows: Any, left: Any, right: Any, batch: Batch) -> Any:
     if isinstance(left, OptionalValue):
         return _select_optional(rows, left, right, batch)
     first, second = batch.rows(left), batch.rows(right)
+    if batch.even:
+        second = _of_size(second, first, {*left.sizes, *right.sizes}, batch)
     sizes: dict[int, Size] = {}
     for axis in set(left.sizes) | set(right.sizes):
         one, other = left.sizes.get(axis), right.sizes.get(axis)

@@ -129,14 +129,14 @@ class _Loop:
                 [] if var.rank is None else [axis for axis, size in enumerate(var.shape.as_list()) if size is None]
             )
             stable = {axis: size for axis, size in value.sizes.items()}
-            changing = tuple(axis for axis in unknown if axis not in stable)
-            return BatchedCarry(stable, changing)
+            others = tuple(axis for axis in unknown if axis not in stable)
+            return BatchedCarry(stable, free=others) if self.batch.even else BatchedCarry(stable, others)
         upper = _LARGEST_COUNTER if k in self.plan.counters else None
         return SharedCarry(k, upper, dynamic=var.rank is not None and None in var.shape.as_list())
 
     def _settle_sizes(self, carries: list[Carry]) -> list[Carry]:
         """Ragged variables whose Size the body changes carry their lengths: found by a trial emission of the body."""
-        while any(isinstance(carry, BatchedCarry) and carry.stable for carry in carries):
+        while any(isinstance(carry, BatchedCarry) and (carry.stable or carry.free) for carry in carries):
             changed = self._sizes_changed_by_body(carries)
             if not changed:
                 break
@@ -144,7 +144,8 @@ class _Loop:
                 carry = carries[position]
                 assert isinstance(carry, BatchedCarry)
                 stable = {axis: size for axis, size in carry.stable.items() if axis not in axes}
-                carries[position] = BatchedCarry(stable, tuple(sorted({*carry.changing, *axes})))
+                free = tuple(axis for axis in carry.free if axis not in axes)
+                carries[position] = BatchedCarry(stable, tuple(sorted({*carry.changing, *axes})), free=free)
         return carries
 
     def _sizes_changed_by_body(self, carries: list[Carry]) -> dict[int, list[int]]:
@@ -160,6 +161,7 @@ class _Loop:
                 if isinstance(carry, BatchedCarry):
                     new = results[self._carried[position]]
                     axes = [axis for axis, size in carry.stable.items() if new.sizes.get(axis) is not size]
+                    axes += [axis for axis in carry.free if axis in new.sizes]
                     if axes:
                         changed[position] = axes
             return tf.constant(0)

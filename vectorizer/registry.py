@@ -129,7 +129,9 @@ def replay(op: Op, tensors: Sequence[Any]) -> list[Any]:
     """The op's own kernel on other tensors, with the op's attributes."""
 
     def kernel(operands: Sequence[Any]) -> list[Any]:
-        return tf_internals.replay(op.type, op.definition, operands, dict(op.attrs))
+        types = [[var.dtype for var in end] for end in (op.inputs, op.outputs)]
+        same = tf_internals.same_op(op.type, op.attrs, operands, *types)
+        return tf_internals.replay(op.type, op.definition, operands, dict(op.attrs)) if same is None else same
 
     return xla_kernels.run(op.type, kernel, tensors, op.attrs)
 

@@ -7,11 +7,13 @@ fails there first and by name.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import tensorflow as tf
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 _TENSORFLOW_ROOT = str(Path(tf.__file__).resolve().parent)
 _NOT_USER_CODE = (_TENSORFLOW_ROOT, f"{Path(__file__).resolve().parent}/", "/keras/src/", "/autograph/")
@@ -43,7 +45,7 @@ def user_source(op: Any) -> str | None:
     frames = getattr(op, "traceback", None)
     if frames is None:
         return None
-    for frame in reversed(list(frames)):
+    for frame in reversed(list(frames.get_user_frames() if hasattr(frames, "get_user_frames") else frames)):
         filename, line = frame[0], frame[1]
         if not any(part in filename for part in _NOT_USER_CODE) and not filename.startswith("<"):
             return f"{Path(filename).name}:{line}"
@@ -143,9 +145,88 @@ class FunctionName(str):
 _INTERNAL_ATTRIBUTE = re.compile(r"^_")
 
 
-def attributes(op: Any) -> dict[str, Any]:
-    """All attributes that the op's definition declares, by name."""
-    return {attr.name: attribute(op, attr.name) for attr in op.op_def.attr}
+class Attributes(Mapping[str, Any]):
+    """All attributes that an op's definition declares, by name.
+
+    Read when they are asked for: most never are, and reading all took a tenth of the time to vectorize.
+    """
+
+    def __init__(self, op: Any) -> None:
+        self._op = op
+        self._values: dict[str, Any] = {}
+
+    @property
+    def protos(self) -> Mapping[str, Any]:
+        """The attributes as TensorFlow stores them."""
+        stored: Mapping[str, Any] = self._op.node_def.attr
+        return stored
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._values:
+            if name not in self._names():
+                raise KeyError(name)
+            self._values[name] = attribute(self._op, name)
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names())
+
+    def __len__(self) -> int:
+        return len(self._names())
+
+    def _names(self) -> tuple[str, ...]:
+        op = self._op
+        if op.type not in _attribute_names:
+            _attribute_names[op.type] = tuple(attr.name for attr in op.op_def.attr)
+        return _attribute_names[op.type]
+
+
+_attribute_names: dict[str, tuple[str, ...]] = {}
+
+
+def same_op(
+    op_type: str, attributes: Mapping[str, Any], inputs: Sequence[Any], input_types: Sequence[Any], types: Sequence[Any]
+) -> list[Any] | None:
+    """The op on other operands of the dtypes that it had, in a graph; None where `replay` must do it.
+
+    Skips what `tf.raw_ops` does to work attributes and dtypes out of the operands: three quarters of its time.
+    """
+    if not isinstance(attributes, Attributes) or tf.executing_eagerly() or len(inputs) != len(input_types):
+        return None
+    if not all(isinstance(item, tf.Tensor) for item in inputs):
+        return None
+    if any(item.dtype != dtype for item, dtype in zip(inputs, input_types, strict=True)) or tf.variant in types:
+        return None
+    if _gradient_is_recorded():
+        return None
+    protos = {name: value for name, value in attributes.protos.items() if not name.startswith("_")}
+    graph = tf.compat.v1.get_default_graph()
+    return list(graph._create_op_internal(op_type, inputs, types, attrs=protos).outputs)
+
+
+def _gradient_is_recorded() -> bool:
+    from tensorflow.python.eager import execute
+
+    return bool(execute.must_record_gradient())
+
+
+def without_autograph(fn: Function) -> Function:
+    """`fn`, left as it is where TensorFlow converts the functions that call it."""
+    return cast(Function, tf.autograph.experimental.do_not_convert(fn))
+
+
+def with_autograph(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """`fn` with Python control flow turned into TensorFlow's, as tf.function does it."""
+    from tensorflow.python.autograph.core import ag_ctx
+    from tensorflow.python.eager.polymorphic_function import autograph_util
+
+    converted = autograph_util.py_func_from_autograph(fn)
+
+    def run(*arguments: Any, **named: Any) -> Any:
+        with ag_ctx.ControlStatusCtx(status=ag_ctx.Status.ENABLED):
+            return converted(*arguments, **named)
+
+    return run
 
 
 def gradient_override(op: Any) -> str:
@@ -199,6 +280,33 @@ def definition(op_type: str) -> Any:
     from tensorflow.python.framework import op_def_registry
 
     return op_def_registry.get(op_type)
+
+
+def is_composite(value: Any) -> bool:
+    """Whether it is a tensor made of several (and no dense one)."""
+    from tensorflow.python.framework import composite_tensor
+
+    return isinstance(value, composite_tensor.CompositeTensor)
+
+
+def batched_spec(spec: Any, rows: int | None) -> Any:
+    """The spec of `rows` composite tensors, stacked. Raises ValueError for types that can't be."""
+    if not hasattr(spec, "_batch"):
+        raise ValueError(f"a result of type {spec.value_type.__name__} can't be stacked")
+    return spec._batch(rows)
+
+
+def in_xla_context() -> bool:
+    """Whether the current graph is one that XLA compiles."""
+    graph = tf.compat.v1.get_default_graph()
+    while graph is not None:
+        context = graph._get_control_flow_context()
+        while context is not None:
+            if context.IsXLAContext():
+                return True
+            context = context.outer_context
+        graph = getattr(graph, "outer_graph", None)
+    return False
 
 
 def registered_gradient(name: str) -> Callable[..., Any]:

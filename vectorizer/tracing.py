@@ -23,6 +23,8 @@ from vectorizer import custom_gradients, tf_internals
 from vectorizer.effects import has_own_effect
 from vectorizer.hoisting import hoist
 from vectorizer.program import CUSTOM_GRADIENT, Gradient, Op, Program, Var
+from vectorizer.reductions import OP_TYPE as REDUCTION
+from vectorizer.reductions import Reduction, reduction_of
 
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _LARGEST_FOLDED = 4096  # elements
@@ -50,10 +52,10 @@ def trace_function(fn: Callable[..., Any], specs: Sequence[Any] | Mapping[str, A
     """The ConcreteFunction of `fn` with flat positional inputs, and the tf.function it came from."""
     if isinstance(specs, Mapping):
         names = list(specs)
-        original = fn if isinstance(fn, _function_types()) else tf.function(fn)
+        original = fn if isinstance(fn, _function_types()) else tf_internals.with_autograph(fn)
         named = tf.function(lambda *arguments: original(**dict(zip(names, arguments, strict=True))), autograph=False)
         return named.get_concrete_function(*specs.values()), named
-    function = fn if isinstance(fn, _function_types()) else tf.function(fn)
+    function = fn if isinstance(fn, _function_types()) else tf_internals.with_autograph(fn)
     positional = tf.function(lambda *arguments: function(*arguments), autograph=False)
     return positional.get_concrete_function(*specs), positional
 
@@ -123,13 +125,19 @@ class _Normaliser:
         if op.type in _CALLS:
             self._inline(op, graph, scope, prefix, inputs)
             return
+        reduction = reduction_of(op)
+        if reduction is not None:
+            self._reduce(op, reduction, scope, prefix)
+            return
         constant = tf.make_ndarray(op.get_attr("value")) if op.type == "Const" else None
         outputs = tuple(
             Var(prefix + tensor.name.removesuffix(":0"), tensor.dtype, tensor.shape, constant) for tensor in op.outputs
         )
         for tensor, var in zip(op.outputs, outputs, strict=True):
             scope[id(tensor)] = var
-        attrs = tf_internals.attributes(op)
+        attrs: Any = tf_internals.Attributes(op)
+        if op.type in _BODY_ATTRS:
+            attrs = dict(attrs)
         known = fold(op, inputs, attrs)
         if known is not None:
             scope[id(op.outputs[0])] = Var(outputs[0].name, outputs[0].dtype, outputs[0].shape, known)
@@ -191,6 +199,14 @@ class _Normaliser:
             self._more[known] = tensor
         return known
 
+    def _reduce(self, op: Any, reduction: Reduction, scope: dict[int, Var], prefix: str) -> None:
+        within = all(id(tensor) in scope for tensor in reduction.arguments)  # not handed into a loop or branch
+        arguments = tuple(scope[id(tensor)] for tensor in reduction.arguments) if within else ()
+        results = tuple(Var(prefix + tensor.name, tensor.dtype, tensor.shape) for tensor in op.outputs)
+        scope.update((id(tensor), var) for tensor, var in zip(op.outputs, results, strict=True))
+        attrs, source = {"function": reduction.function}, tf_internals.user_source(op)
+        self._ops.append(Op(REDUCTION, prefix + op.name, arguments, results, attrs, op.op_def, source))
+
     def _inline(self, op: Any, graph: Any, scope: dict[int, Var], prefix: str, inputs: tuple[Var, ...]) -> None:
         function = tf_internals.attribute(op, "f")
         nested = tf_internals.nested_graph(graph, str(function))
@@ -222,7 +238,8 @@ def fold(op: Any, inputs: Sequence[Var], attrs: Mapping[str, Any]) -> Any:
             (result,) = tf_internals.replay(op.type, op.op_def, operands, dict(attrs))
     except (tf.errors.OpError, ValueError, TypeError):
         return None  # it would raise: left to raise, or be checked, for each row
-    return result.numpy() if tf.size(result) <= _LARGEST_FOLDED else None
+    value = result.numpy()
+    return value if np.size(value) <= _LARGEST_FOLDED else None
 
 
 def topological_order(ops: Sequence[Any]) -> list[Any]:

@@ -46,7 +46,8 @@ class Value:
     `sizes` maps per-example axes to Sizes. `size` is set on a per-example number that equals a Size's
     lengths; `upper` is a bound on a per-example integer (int or scalar tensor), where one is known.
     `frozen_from` is the Value that this one equals in every row that isn't active (a loop needs no mask for
-    it). `vectors` has the rows of a matrix that was stacked from vectors tracked element by element.
+    it). `vectors` has the rows of a matrix that was stacked from vectors tracked element by element. `known` is the
+    array that a constant holds, and its dtype: it becomes a tensor only where one is asked for.
     `inserted` is (axis, the Value without that axis) where an axis of size 1 was inserted: who removes it again, such
     as a matrix times one vector, gets that Value, and nothing is computed.
     """
@@ -59,18 +60,18 @@ class Value:
     upper: Any = None
     frozen_from: Any = None
     vectors: tuple[Value, ...] | None = None
+    known: tuple[np.ndarray[Any, Any], Any] | None = None
     inserted: tuple[int, Value] | None = None
     _stacked: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
     def tensor(self) -> Any:
-        """The tensor; a vector that was tracked by its parts is stacked where it is asked for, once in each graph."""
+        """The tensor; what is a constant, or a vector tracked by its parts, is made here, once in each graph."""
         if self.dense is not None:
             return self.dense
-        assert self.parts is not None
         place = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
         if place not in self._stacked:
-            self._stacked[place] = self._stack()
+            self._stacked[place] = self._stack() if self.known is None else tf.constant(*self.known)
         return self._stacked[place]
 
     def _stack(self) -> Any:
@@ -84,11 +85,15 @@ class Value:
 
     @property
     def dtype(self) -> Any:
+        if self.known is not None:
+            return self.known[1]
         return self.parts[0].dtype if self.dense is None and self.parts else self.tensor.dtype
 
     @property
     def shape(self) -> list[int | None]:
         """Static per-example shape; None where unknown or ragged."""
+        if self.known is not None:
+            return list(self.known[0].shape)
         if self.dense is None and self.parts is not None:
             return [len(self.parts)]
         full = self.tensor.shape
@@ -110,6 +115,8 @@ class Value:
         """The value as numpy where it is known while the graph is being built, else None."""
         if self.batched:
             return None
+        if self.known is not None:
+            return self.known[0]
         if self.dense is None:
             known = [part.static() for part in self.parts or ()]
             return None if any(item is None for item in known) else np.array(known)
@@ -125,7 +132,7 @@ class Value:
             raise NotConvertible("a shape vector of unknown length")
         known = self.static()
         if known is not None:
-            return tuple(shared(tf.constant(item, dtype=self.tensor.dtype)) for item in known)
+            return tuple(constant(item, self.dtype) for item in known)
         if self.batched:
             return tuple(batched(item) for item in tf.unstack(self.tensor, num=count, axis=1))
         return tuple(shared(item) for item in tf.unstack(self.tensor, num=count))
@@ -134,6 +141,11 @@ class Value:
 def shared(tensor: Any) -> Value:
     """A value that is the same for every row."""
     return Value(tensor, False)
+
+
+def constant(known: Any, dtype: Any) -> Value:
+    """A shared value that is known when the program is built."""
+    return Value(None, False, known=(np.asarray(known), dtype))
 
 
 def batched(tensor: Any, sizes: Mapping[int, Size] | None = None) -> Value:
@@ -204,6 +216,8 @@ def at_axis(row: Any, rank: int, axis: int = 0) -> Any:
     `rank`.
     """
     trailing = rank - axis - (row.shape.rank - 1)
+    if axis == 0 and row.shape.rank == 1 and not tf.executing_eagerly():
+        return row if trailing == 0 else tf.reshape(row, [-1, *([1] * trailing)])
     index = (slice(None), *([None] * axis), *([slice(None)] * (row.shape.rank - 1)), *([None] * trailing))
     return row[index]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,17 +13,18 @@ import tensorflow as tf
 from vectorizer import regions
 from vectorizer.analysis import analyse
 from vectorizer.batch import Batch
+from vectorizer.batched_program import BatchedProgram
 from vectorizer.boundary import Boundary
 from vectorizer.effects import SUMMED, Options, Randomness
 from vectorizer.emission import Emitter
-from vectorizer.errors import Finding, Unconvertible, VectorizationError
+from vectorizer.errors import Finding, VectorizationError
 from vectorizer.kinds import Abstract, Kind
 from vectorizer.plan import make_plan
-from vectorizer.program import Var
+from vectorizer.program import Op, Var
 from vectorizer.report import Report
-from vectorizer.tf_internals import flat_call, watch_variables
+from vectorizer.tf_internals import watch_variables
 from vectorizer.tracing import normalise, trace_function
-from vectorizer.values import Size, batched, dimension, pad_axis, shared
+from vectorizer.values import Size, Value, batched, dimension, shared
 from vectorizer.xla_kernels import under_xla
 
 
@@ -70,22 +71,30 @@ class Vectorized:
         *,
         strict: bool,
         options: Options | None = None,
+        equal_dims: Collection[tuple[int, int]] = (),
+        build: bool = True,
     ) -> None:
+        """What `vectorize` doesn't ask for: `equal_dims` are variable (input, axis) whose size is the same in every
+        row; without `build` there are no programs, only `emit`.
+        """
         self._options = options or Options()
-        self._name = getattr(fn, "__name__", type(fn).__name__)
+        self.name = getattr(fn, "__name__", type(fn).__name__)
         self.concrete, self._positional = trace_function(fn, specs)
         named = isinstance(specs, Mapping)
         self.input_names = tuple(specs) if isinstance(specs, Mapping) else tuple(map(str, range(len(specs))))
         self.input_specs = tuple(specs.values()) if isinstance(specs, Mapping) else tuple(specs)
         self.per_example = fn if hasattr(fn, "get_concrete_function") else tf.function(fn)
-        self._named = named
+        self.named = named
         self._structure = self.concrete.structured_outputs
         self.program = normalise(self.concrete, gradients=True)
         self._check_inputs()
         self.output_specs = tuple(tf.TensorSpec(var.shape, var.dtype) for var in self.program.outputs)
         self.output_names = _output_names(self._structure, len(self.output_specs))
         self.input_dims = tuple(
-            (k, axis) for k, spec in enumerate(self.input_specs) for axis, size in enumerate(spec.shape) if size is None
+            (k, axis)
+            for k, spec in enumerate(self.input_specs)
+            for axis, size in enumerate(spec.shape)
+            if size is None and (k, axis) not in equal_dims
         )
         texts = [Bound(k, None) for k, spec in enumerate(self.input_specs) if spec.dtype == tf.string]
         self.bounds = (*(Bound(k, axis) for k, axis in self.input_dims), *texts)
@@ -94,9 +103,8 @@ class Vectorized:
         abstract |= {var: Abstract(Kind.SHARED) for var in self.program.captures}
         analysis = analyse(self.program, abstract, self._options.randomness)
         self._plan = make_plan(self.program, analysis, self._options, self._resource_names())
-        if self._plan.refused:
-            raise VectorizationError(self._name, self._plan.refused)
-        self.report = Report(self._name, self._plan)
+        self._strict = strict
+        self.report = Report(self.name, self._plan, compiled=lambda: _all_within(self._stages.compiled))
         # What is summed into variables comes last, when it is known which rows are ok.
         self._sums = [op for op in self.program.ops if op.type in SUMMED]
         summed = [var for op in self._sums for var in op.inputs]
@@ -104,8 +112,8 @@ class Vectorized:
         self._before_sums = replace(self.program, ops=others, outputs=[*self.program.outputs, *summed])
         self._constants: dict[Var, Any] = {}
         self.output_dims: tuple[tuple[int, int], ...] = ()
-        self._flexible = self._build(self.report, None, None, jit=False)
-        self._strict(strict)
+        if build:
+            self._flexible = self._build(self.report, None, None, jit=False)
 
     def _check_inputs(self) -> None:
         for name, spec in zip(self.input_names, self.input_specs, strict=True):
@@ -114,20 +122,20 @@ class Vectorized:
                     f"input {name!r}: its rank must be known; give a shape, with None for variable dimensions"
                 )
 
+    def _refuse(self, emitter: Emitter) -> None:
+        """Raise if there is anything that can't be vectorized, naming all of it."""
+        reasons = {finding.op: finding.reason for finding in self._plan.refused} | emitter.findings
+        if self._strict:
+            looped = {op: f"would run once for each row: {reason}" for op, reason in self.report.looped.items()}
+            reasons = looped | reasons
+        if reasons:
+            raise VectorizationError(
+                self.name, [Finding(op, reasons[op]) for op in self.program.walk() if op in reasons]
+            )
+
     def _resource_names(self) -> dict[Var, str]:
         names = {id(variable.handle): variable.name.removesuffix(":0") for variable in self.concrete.graph.variables}
         return {var: names[id(tensor)] for var, tensor in self.program.captures.items() if id(tensor) in names}
-
-    def _strict(self, strict: bool) -> None:
-        if not (strict and self.report.fallbacks):
-            return
-        entries = {entry.name: entry for entry in self.report.fallbacks}
-        findings = [
-            Finding(op, f"would run once for each row: {entries[op.name].reason}")
-            for op in self.program.walk()
-            if op.name in entries
-        ]
-        raise VectorizationError(self._name, findings)
 
     # -- programs ---------------------------------------------------------------------------------------------------
 
@@ -157,6 +165,32 @@ class Vectorized:
         stages = regions.split(self._before_sums, frozenset(self.report.looped))
         return replace(stages, whole=stages.whole and not self._sums)
 
+    def emit(
+        self, report: Report, inputs: Sequence[Any], sizes: Sequence[Any], batch: Batch, *, jit: bool
+    ) -> list[Value]:
+        """Emit the program into the current graph: its outputs, and `batch.ok`. Inputs and lengths are as `compile` has
+        them. Raises VectorizationError.
+        """
+        emitter = Emitter(self._plan, report, self._constants)
+        env = self._environment(inputs, sizes)
+        for k, axis in self.input_dims:
+            size = env[self._explicit[k]].sizes[axis]
+            emitter.size_names[id(size)] = f"{self.input_names[k]!r}" + (f" along axis {axis}" if axis else "")
+        stages = self._stages if jit and self.compilable else None
+        try:
+            if stages is None or stages.whole:
+                emitter.run_ops(self._before_sums.ops, env, batch)
+            else:
+                emitter.run_ops(stages.before, env, batch)
+                self._run_compiled(stages, emitter, env, batch)
+                emitter.run_ops(stages.after, env, batch)
+            emitter.run_ops(self._sums, env, batch)
+        except Exception:
+            self._refuse(emitter)
+            raise
+        self._refuse(emitter)
+        return [emitter.value(var, env) for var in self.program.outputs]
+
     def _build(self, report: Report, rows: int | None, lengths: tuple[int, ...] | None, *, jit: bool) -> BatchedProgram:
         specs = self._batched_specs(rows, lengths)
         size_spec = [tf.TensorSpec([rows], tf.int32) for _ in self.input_dims]
@@ -167,18 +201,8 @@ class Vectorized:
             watch_variables(self.concrete.graph.variables)
             count = rows if rows is not None else tf.size(tf.range(real)) if not inputs else tf.shape(inputs[0])[0]
             batch = Batch(count, longest=longest, real=real, randomness=self._options.randomness)
-            emitter = Emitter(self._plan, report, self._constants)
-            env = self._environment(inputs, sizes)
-            stages = self._stages if jit and self.compilable else None
-            if stages is None or stages.whole:
-                with under_xla(stages is not None):
-                    emitter.run_ops(self._before_sums.ops, env, batch)
-            else:
-                emitter.run_ops(stages.before, env, batch)
-                self._run_compiled(stages, emitter, env, batch)
-                emitter.run_ops(stages.after, env, batch)
-            emitter.run_ops(self._sums, env, batch)
-            outputs = [emitter.value(var, env) for var in self.program.outputs]
+            with under_xla(whole):
+                outputs = self.emit(report, inputs, sizes, batch, jit=jit)
             dims[:] = [(k, axis) for k, value in enumerate(outputs) for axis in sorted(value.sizes)]
             out_lengths = [outputs[k].sizes[axis].lengths for k, axis in dims]
             spare = tf.range(count) >= real
@@ -186,10 +210,7 @@ class Vectorized:
 
         whole = jit and self._stages.whole
         function = tf.function(program, autograph=False, jit_compile=True if whole else None)
-        try:
-            concrete = function.get_concrete_function(specs, size_spec, tf.TensorSpec([], tf.int32))
-        except Unconvertible as stopped:
-            raise VectorizationError(self._name, [stopped.finding]) from stopped
+        concrete = function.get_concrete_function(specs, size_spec, tf.TensorSpec([], tf.int32))
         if not self.output_dims:
             self.output_dims = tuple(dims)
         return BatchedProgram(concrete, len(specs), self.input_dims, len(self.output_specs))
@@ -266,9 +287,9 @@ class Vectorized:
         if hasattr(ok, "numpy"):
             failed = np.flatnonzero(~ok.numpy())
             if len(failed):
-                self._raise_row(arrays, lengths, int(failed[0]))
+                self.raise_row(arrays, lengths, int(failed[0]))
         else:
-            message = f"{self._name} rejects an example; called eagerly it says which, and why"
+            message = f"{self.name} rejects an example; called eagerly it says which, and why"
             with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(ok), [message])]):
                 outputs = [tf.identity(tensor) for tensor in outputs]
         return self._pack([self._ragged(k, tensor, out_lengths) for k, tensor in enumerate(outputs)])
@@ -285,7 +306,7 @@ class Vectorized:
             lengths += sizes
         outputs, out_lengths, ok = self._flexible.traced(arrays, lengths, len(examples))
         for failed in np.flatnonzero(~ok.numpy()):
-            self._raise_row(arrays, lengths, int(failed))
+            self.raise_row(arrays, lengths, int(failed))
         results = []
         for row in range(len(examples)):
             results.append(self._pack([self._row(k, tensor, out_lengths, row) for k, tensor in enumerate(outputs)]))
@@ -332,7 +353,8 @@ class Vectorized:
         rows = [self._row(k, tensor, out_lengths, row) for row in range(tensor.shape[0])]
         return tf.ragged.stack([tf.RaggedTensor.from_tensor(r, ragged_rank=max(own)) if max(own) else r for r in rows])
 
-    def _raise_row(self, arrays: Sequence[Any], lengths: Sequence[Any], row: int) -> None:
+    def raise_row(self, arrays: Sequence[Any], lengths: Sequence[Any], row: int) -> None:
+        """Run the function on one row of a batch that it rejects, for the error."""
         example = []
         for k, array in enumerate(arrays):
             item = array[row]
@@ -348,52 +370,9 @@ class Vectorized:
         return tf.nest.pack_sequence_as(self._structure, list(outputs), expand_composites=True)
 
 
-class BatchedProgram:
-    """One traced program: `(inputs, lengths, rows) -> (outputs, output_lengths, ok)`. Safe to call from any thread."""
-
-    def __init__(self, concrete: Any, inputs: int, dims: Sequence[tuple[int, int]], outputs: int) -> None:
-        self.concrete = concrete
-        self._inputs, self._dims, self._outputs = inputs, tuple(dims), outputs
-        self._call = flat_call(concrete)
-
-    def __call__(self, inputs: Sequence[Any], lengths: Sequence[Any], rows: int) -> tuple[list[Any], list[Any], Any]:
-        """Run one batch, eagerly and unseen by gradient tapes. Arrays may be numpy or tensors; results are tensors."""
-        arrays, sizes = self._tensors(inputs, lengths)
-        if arrays and arrays[0].shape[0] == 0:
-            flat = self._empty()
-        else:
-            flat = list(self._call([*arrays, *sizes, tf.constant(rows)]))
-        return flat[: self._outputs], flat[self._outputs : -1], flat[-1]
-
-    def traced(self, inputs: Sequence[Any], lengths: Sequence[Any], rows: int) -> tuple[list[Any], list[Any], Any]:
-        """The same as a part of a program: within graphs, and recorded by gradient tapes."""
-        arrays, sizes = self._tensors(inputs, lengths)
-        if arrays and arrays[0].shape[0] == 0:
-            flat = self._empty()
-            return flat[: self._outputs], flat[self._outputs : -1], flat[-1]
-        outputs, out_lengths, ok = self.concrete(arrays, sizes, tf.constant(rows))
-        return list(outputs), list(out_lengths), ok
-
-    def _empty(self) -> list[Any]:
-        """What a batch of no rows gives. It isn't run: many kernels refuse to write into an empty tensor."""
-        specs = tf.nest.flatten(self.concrete.structured_outputs)
-        shapes = [[0, *(size or 0 for size in spec.shape.as_list()[1:])] for spec in specs]
-        return [
-            tf.constant(np.zeros(shape, spec.dtype.as_numpy_dtype), spec.dtype)
-            for shape, spec in zip(shapes, specs, strict=True)
-        ]
-
-    def _tensors(self, inputs: Sequence[Any], lengths: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        if len(inputs) != self._inputs or len(lengths) != len(self._dims):
-            raise ValueError(
-                f"expected {self._inputs} inputs and {len(self._dims)} lengths, got {len(inputs)} and {len(lengths)}"
-            )
-        arrays = [tf.convert_to_tensor(item) for item in inputs]
-        for k, axis in self._dims:
-            if arrays[k].shape[axis + 1] == 0:  # inside, a padded dimension has at least one element
-                arrays[k] = pad_axis(arrays[k], axis + 1, 1)
-        sizes = [tf.convert_to_tensor(item, tf.int32) for item in lengths]
-        return arrays, sizes
+def _all_within(ops: Sequence[Op]) -> frozenset[Op]:
+    inner = (_all_within(body.ops) for op in ops for body in op.bodies.values())
+    return frozenset(ops).union(*inner)
 
 
 def _output_names(structure: Any, count: int) -> tuple[str, ...]:

@@ -208,7 +208,9 @@ class StaticEngine:
 
 def _vectorize(spec: ModelSpec) -> Any:
     try:
-        return vectorize(spec.function, dict(spec.inputs))
+        vectorized = vectorize(spec.function, dict(spec.inputs))
+        vectorized.report.length = spec.max_length or vectorized.report.length
+        return vectorized
     except VectorizationError as error:
         raise ModelLoadError(f"model '{spec.name}': {error}") from error
     except Exception as error:

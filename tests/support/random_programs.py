@@ -37,15 +37,15 @@ def examples(seed: int, count: int) -> list[tuple[Any, ...]]:
 
 
 def program(seed: int) -> Callable[..., Any]:
-    """A function of SPECS made of about a dozen random steps."""
+    """A function of SPECS made of some ten random steps."""
 
     def function(rows: Any, vector: Any, number: Any, count: Any) -> Any:
         rng = np.random.default_rng(seed)
         scope = _Scope(rng, [rows], [vector], [number, tf.constant(0.5)], [count, tf.shape(rows)[0]])
-        scope.grow(int(rng.integers(4, 10)), depth=2)
+        scope.grow(int(rng.integers(2, 7)), depth=2)
         return scope.last()
 
-    return function
+    return tf.autograph.experimental.do_not_convert(function)  # nothing in it is for autograph, which takes a third
 
 
 class _Scope:

@@ -38,6 +38,8 @@ def _raise_rank(value: Value, rank: int) -> Any:
     missing = rank - value.rank
     if not value.batched or missing == 0:
         return tensor
+    if value.rank == 0 and not tf.executing_eagerly():
+        return tf.reshape(tensor, [-1, *([1] * missing)])  # one op where a slice would be four
     return tensor[(slice(None), *([None] * missing), ...)]
 
 
