@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from vectorizer.lists import ListValue
+from vectorizer.compounds import is_compound
 from vectorizer.values import NotConvertible, Size, Value
 
 
@@ -19,7 +19,7 @@ class Boundary:
         self._plan = [self._add(value) for value in values]
 
     def _add(self, value: Any) -> Any:
-        if isinstance(value, ListValue):
+        if is_compound(value):
             raise NotConvertible("a list of tensors crosses into a compiled region")
         for size in (*value.sizes.values(), *([value.size] if value.size is not None else [])):
             if id(size) not in self._sizes:

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from vectorizer.batch import Batch
-from vectorizer.carries import BatchedCarry, Carry, ListCarry, SharedCarry, pack_all, select, unpack_all
+from vectorizer.carries import BatchedCarry, Carry, KindRaised, SharedCarry, pack_all, select, unpack_all
 from vectorizer.kinds import Kind
-from vectorizer.lists import ListValue
 from vectorizer.program import Op, Program
 from vectorizer.values import NotConvertible, Value, negated
 
@@ -32,12 +31,18 @@ def emit_branches(emitter: Emitter, op: Op, inputs: Sequence[Any], batch: Batch)
     if choice.rank != 0:
         raise NotConvertible("a branch on a predicate that isn't a scalar")
     if not choice.batched and any(var.dtype == tf.variant for var in op.outputs):
-        choice = Value(batch.rows(choice), True)  # optionals can't leave a real branch
+        choice = Value(batch.rows(choice), True)  # lists and optionals can't leave a real branch
     if choice.batched:
         return _select(emitter, _taken(op, choice.tensor, len(bodies)), bodies, operands, batch)
     if choice.dtype != tf.bool and op.type == "If":
         choice = Value(tf.cast(choice.tensor, tf.bool), False)
-    return _run_one(emitter, op, choice.tensor, bodies, operands, batch)
+    while True:
+        try:
+            return _run_one(emitter, op, choice.tensor, bodies, operands, batch)
+        except KindRaised as raised:
+            if raised.position is None:
+                raise
+            emitter.plan.branch_kinds[op][raised.position] = Kind.BATCHED
 
 
 def _taken(op: Op, choice: Any, count: int) -> list[Any]:
@@ -77,10 +82,9 @@ def _run_one(
         def run() -> Any:
             inner = batch.within(batch.active, ok=tf.ones([batch.size], tf.bool))
             results = emitter.run(body, operands, inner)
-            found = [_carry(op, k, value, kinds[k], batch) for k, value in enumerate(results)]
+            found = [_carry(op, k, kinds[k]) for k in range(len(results))]
             if not carries:
                 carries.extend(found)
-            results = [_ready(carry, value, batch) for carry, value in zip(carries, results, strict=True)]
             return [*pack_all(carries, results, inner), inner.ok]
 
         return run
@@ -94,21 +98,8 @@ def _run_one(
     return unpack_all(carries, tensors)
 
 
-def _carry(op: Op, k: int, value: Any, kind: Kind, batch: Batch) -> Carry:
-    if isinstance(value, ListValue):
-        return ListCarry(value.promoted(batch) if kind == Kind.BATCHED else value)
+def _carry(op: Op, k: int, kind: Kind) -> Carry:
     if kind != Kind.BATCHED:
         return SharedCarry(k)
     shape = op.outputs[k].shape
     return BatchedCarry({}, tuple(axis for axis, size in enumerate(shape.as_list()) if size is None))
-
-
-def _ready(carry: Carry, value: Any, batch: Batch) -> Any:
-    if isinstance(carry, ListCarry) and isinstance(value, ListValue) and value.buffer is None:
-        buffer = carry.template.buffer
-        if buffer is None:
-            raise NotConvertible("a branch that returns a list nobody has written to")
-        return value.materialised(
-            buffer.shape[2 if carry.template.batched else 1 :], batch, batched=carry.template.batched
-        )
-    return value

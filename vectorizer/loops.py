@@ -21,7 +21,8 @@ carried a second time, batched, only if somebody reads it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,18 +32,23 @@ from vectorizer.batch import Batch
 from vectorizer.carries import (
     BatchedCarry,
     Carry,
+    CompoundCarry,
     KindRaised,
     ListCarry,
+    ListFacts,
+    ListWidened,
     SharedCarry,
+    UnknownListCarry,
+    by_carry,
     pack_all,
     unpack_all,
-    width,
 )
+from vectorizer.compounds import CompoundList
 from vectorizer.kinds import Kind
-from vectorizer.lists import ListValue, grown
-from vectorizer.plan import Bound, LoopPlan
+from vectorizer.lists import ListValue
+from vectorizer.plan import Bound, ListGrowth
 from vectorizer.program import Op
-from vectorizer.values import Value
+from vectorizer.values import Size, Value
 
 if TYPE_CHECKING:
     from vectorizer.emission import Emitter
@@ -52,26 +58,30 @@ _LARGEST_COUNTER = 2**31 - 1
 
 def emit_while(emitter: Emitter, op: Op, inputs: Sequence[Any], batch: Batch) -> list[Any]:
     """One loop; emitted again with a variable raised to batched if analysis had been too hopeful."""
-    plan = emitter.plan.loops[op]
+    widened: dict[int, ListFacts] = {}
     while True:
         try:
-            return _Loop(emitter, op, plan, inputs, batch).emit()
+            return _Loop(emitter, op, inputs, batch, widened).emit()
         except KindRaised as raised:
-            plan = plan.raised(raised.position)
+            emitter.plan.loops[op] = emitter.plan.loops[op].raised(raised.position)
+        except ListWidened as found:
+            widened[found.position] = widened.get(found.position, ListFacts()).join(found.facts)
 
 
 @dataclass
 class _Loop:
     emitter: Emitter
     op: Op
-    plan: LoopPlan
     inputs: Sequence[Any]
     batch: Batch
+    widened: Mapping[int, ListFacts]
 
     def __post_init__(self) -> None:
+        self.plan = self.emitter.plan.loops[self.op]
         self._cond, self._body = self.op.bodies["cond"], self.op.bodies["body"]
         self._carried = [k for k in range(len(self.inputs)) if k not in self.plan.invariant]
         self._initial = {k: self._start(k) for k in self._carried}
+        self._learn_lists()
         self._carries: list[Carry] = self._settle_sizes([self._carry(k) for k in self._carried])
         self._exits = [k for k in self._carried if k in self.plan.exits]
         self._other_lists: set[int] = set()  # of which the body makes other lists, not only writes to them
@@ -104,25 +114,91 @@ class _Loop:
 
     def _start(self, k: int) -> Any:
         value, planned = self.inputs[k], self.plan.variables[k]
+        if isinstance(value, CompoundList):
+            return value.each(lambda items: self._with_room(k, items))
         if isinstance(value, ListValue):
             element = planned.element
-            if value.buffer is None and element is None:
+            known = element is not None and None not in element and value.dtype != tf.variant
+            if value.buffer is None and not known:
                 return value
-            value = value.materialised(element, self.batch, batched=planned.kind == Kind.BATCHED)
-            steps = self._most_steps() if k in self.emitter.plan.growing[self.op] and not value.roomy else None
-            if steps is None:
-                return value
-            return replace(grown(value, value.slots + steps), roomy=True)
+            return self._with_room(k, value.materialised(element, self.batch, batched=planned.kind == Kind.BATCHED))
         if planned.kind == Kind.BATCHED:
             return Value(self.batch.rows(value), True, value.sizes, size=value.size, upper=value.upper)
         return value
 
+    def _facts(self, k: int) -> ListFacts:
+        growth = self.emitter.plan.lists[self.op].get(k)
+        facts = self.widened.get(k, ListFacts())
+        if growth is not None and growth.changes:
+            facts = facts.join(ListFacts(growing=True))
+        return replace(facts, uneven=facts.uneven or (facts.growing and self._masked))
+
+    def _with_room(self, k: int, items: ListValue) -> ListValue:
+        """With slots for all that the loop can append, where that is known, and lengths for elements that vary."""
+        facts = self._facts(k)
+        items = items.varying(facts.varying, self.batch)
+        longest = self.batch.longest
+        for axis in sorted(items.element_lengths) if longest is not None else ():
+            room = items.buffer.shape[axis + 2]
+            items = items.padded(axis, max(room or 0, longest))
+        if not facts.growing or items.roomy:
+            return items.never_empty()
+        most = self.emitter.plan.lists[self.op].get(k, ListGrowth(True, math.inf)).most
+        steps = self._most_steps() if most else 0
+        if longest is not None and (steps is None or most == math.inf):
+            steps, most = longest, 1  # a row that needs more fails
+        if steps is None or most == math.inf:
+            lengths = tf.cast(self.batch.rows(items.length), tf.int32)
+            return items.grown(_at_least_one(items.slots)).of_lengths(lengths) if facts.uneven else items
+        return replace(items.grown(_at_least_one(items.slots + steps * int(most))), roomy=True)
+
+    def _learn_lists(self) -> None:
+        """Lists whose elements have no static shape before the loop: a trial emission of the body makes some."""
+        unknown = [k for k in self._carried if self._unknown(k)]
+        if not unknown:
+            return
+
+        def learn(carries: list[Carry], results: list[Any], graph: Any) -> None:
+            made.extend((k, results[k], graph) for k in unknown)
+
+        made: list[tuple[int, Any, Any]] = []
+        self._trial([self._carry(k) for k in self._carried], learn)
+        for k, found, graph in made:
+            if isinstance(found, CompoundList):
+                parts = tuple(self._like(k, part, graph) for part in found.items)
+                self._initial[k] = CompoundList(found.pattern, parts).of_origin(self._initial[k])
+            elif found.buffer is not None:
+                self._initial[k] = self._like(k, found, graph)
+
+    def _unknown(self, k: int) -> bool:
+        value = self._initial[k]
+        return isinstance(value, ListValue) and value.buffer is None
+
+    def _like(self, k: int, found: ListValue, graph: Any) -> ListValue:
+        """The list at the loop's start, whose elements are like those that a trial emission `found`."""
+        start = replace(self._initial[k], dtype=found.dtype)
+        first = 2 if found.batched else 1
+        shape = found.buffer.shape.as_list()[first:]
+        stable = {axis: size for axis, size in found.element_sizes.items() if not made_in(graph, size)}
+        varying = [
+            axis
+            for axis, size in enumerate(shape)
+            if axis not in stable and (size is None or axis in found.element_sizes or axis in found.element_lengths)
+        ]
+        if not (stable or varying):
+            batched = self.plan.variables[k].kind == Kind.BATCHED or found.batched
+            return self._with_room(k, start.materialised(shape, self.batch, batched=batched))
+        room: list[Any] = [size if size is not None else 1 for size in shape]
+        for axis, size in stable.items():
+            room[axis] = size.padded
+        return self._with_room(k, start.open(room, varying, self.batch, stable))
+
     def _carry(self, k: int) -> Carry:
         value = self._initial[k]
+        if isinstance(value, CompoundList):
+            return CompoundCarry(value, tuple(self._list_carry(k, items) for items in value.items))
         if isinstance(value, ListValue):
-            if k not in self.emitter.plan.growing[self.op]:
-                return ListCarry(value)
-            return ListCarry(value, growing=True, uneven=self._masked or value.size is not None)
+            return UnknownListCarry(value) if value.buffer is None else self._list_carry(k, value)
         var = self._body.inputs[k]
         if self.plan.variables[k].kind == Kind.BATCHED:
             unknown = (
@@ -133,6 +209,11 @@ class _Loop:
             return BatchedCarry(stable, changing)
         upper = _LARGEST_COUNTER if k in self.plan.counters else None
         return SharedCarry(k, upper, dynamic=var.rank is not None and None in var.shape.as_list())
+
+    def _list_carry(self, k: int, items: ListValue) -> ListCarry:
+        facts, fixed = self._facts(k), self.batch.longest is not None
+        uneven = facts.uneven or (facts.growing and items.size is not None)
+        return ListCarry(k, items, facts.growing, uneven, fixed)
 
     def _settle_sizes(self, carries: list[Carry]) -> list[Carry]:
         """Ragged variables whose Size the body changes carry their lengths: found by a trial emission of the body."""
@@ -149,36 +230,37 @@ class _Loop:
 
     def _sizes_changed_by_body(self, carries: list[Carry]) -> dict[int, list[int]]:
         changed: dict[int, list[int]] = {}
-        report = self.emitter.report
-        self.emitter.report = report.scratch()
 
-        def trial(*tensors: Any) -> Any:
-            values = unpack_all(carries, tensors)
-            inner = self.batch.within(self.batch.active, ok=tf.ones([self.batch.size], tf.bool))
-            results = self.emitter.run(self._body, self._bind(values), inner)
+        def compare(carries: list[Carry], results: list[Any], graph: Any) -> None:
             for position, carry in enumerate(carries):
                 if isinstance(carry, BatchedCarry):
                     new = results[self._carried[position]]
                     axes = [axis for axis, size in carry.stable.items() if new.sizes.get(axis) is not size]
                     if axes:
                         changed[position] = axes
+
+        self._trial(carries, compare)
+        return changed
+
+    def _trial(self, carries: list[Carry], look: Callable[[list[Carry], list[Any], Any], None]) -> None:
+        """Emit the body into a graph that is thrown away, and look at its results (of all variables)."""
+        report = self.emitter.report
+        self.emitter.report = report.scratch()
+
+        def trial(*tensors: Any) -> Any:
+            values = unpack_all(carries, tensors)
+            active = tf.ones([self.batch.size], tf.bool) if self._masked else None
+            inner = self.batch.within(active, ok=tf.ones([self.batch.size], tf.bool))
+            results = self.emitter.run(self._body, self._bind(values), inner)
+            look(carries, results, tf.compat.v1.get_default_graph())
             return tf.constant(0)
 
         flat = pack_all(carries, list(self._initial.values()), self.batch)
-        shapes = [shape for carry, part in self._parts(carries, flat) for shape in carry.shapes(part)]
+        shapes = [shape for carry, part in by_carry(carries, flat) for shape in carry.shapes(part)]
         tf.function(trial, autograph=False).get_concrete_function(
             *(tf.TensorSpec(shape, tensor.dtype) for shape, tensor in zip(shapes, flat, strict=True))
         )
         self.emitter.report = report
-        return changed
-
-    @staticmethod
-    def _parts(carries: Sequence[Carry], flat: Sequence[Any]) -> list[tuple[Carry, Sequence[Any]]]:
-        parts, position = [], 0
-        for carry in carries:
-            parts.append((carry, flat[position : position + width(carry)]))
-            position += width(carry)
-        return parts
 
     def _bind(self, carried: Sequence[Any]) -> list[Any]:
         """Values of all loop variables, invariant ones included."""
@@ -204,7 +286,7 @@ class _Loop:
 
     def _run(self, strategy: Callable[..., tuple[list[Any], list[Any], Any]]) -> list[Any]:
         flat = pack_all(self._carries, list(self._initial.values()), self.batch)
-        shapes = [shape for carry, part in self._parts(self._carries, flat) for shape in carry.shapes(part)]
+        shapes = [shape for carry, part in by_carry(self._carries, flat) for shape in carry.shapes(part)]
         exits = [self.batch.rows(self._initial[k]) for k in self._exits]
         flat_out, exits_out, ok = strategy(flat, shapes, exits)
         self.batch.check(ok)
@@ -216,13 +298,18 @@ class _Loop:
 
     def _settled(self, k: int, value: Any) -> Any:
         """Rows that took no part in the loop have the list from before it, unless an unmasked body made another."""
-        unmasked = self.plan.predicate != Kind.BATCHED and k in self._other_lists
-        if not isinstance(value, ListValue) or unmasked:
+        if not isinstance(value, ListValue | CompoundList):
             return value
-        return replace(value, origin=self._initial[k].origin)
+        if self.batch.longest is None and not self.inputs[k].roomy:
+            value = value.trimmed()
+        unmasked = self.plan.predicate != Kind.BATCHED and k in self._other_lists
+        return value if unmasked else value.of_origin(self._initial[k])
 
     def _predicate(self, values: Sequence[Any], batch: Batch) -> Any:
-        return self.emitter.run(self._cond, self._bind(values), batch)[0].tensor
+        value = self.emitter.run(self._cond, self._bind(values), batch)[0]
+        if value.batched and self.plan.predicate != Kind.BATCHED:
+            raise KindRaised(None)
+        return value.tensor
 
     def _all_ok(self) -> Any:
         return tf.ones([self.batch.size], tf.bool)
@@ -235,7 +322,7 @@ class _Loop:
         results = self.emitter.run(self._body, self._bind(old), inner)
         new = [results[k] for k in self._carried]
         for k, value, before in zip(self._carried, new, old, strict=True):
-            if isinstance(value, ListValue) and value.origin is not before.origin:
+            if isinstance(value, ListValue | CompoundList) and value.origin is not before.origin:
                 self._other_lists.add(k)
         new_exits = []
         for k, previous in zip(self._exits, exits, strict=True):
@@ -331,6 +418,15 @@ class _Loop:
             lambda active, *_: tf.reduce_any(active), body, start, shape_invariants=invariants
         )
         return list(out), list(exits_out), ok
+
+
+def made_in(graph: Any, size: Size) -> bool:
+    """Whether a Size was made while this graph was built, so that nothing outside of it can refer to it."""
+    return any(getattr(tensor, "graph", None) is graph for tensor in (size.lengths, size.padded))
+
+
+def _at_least_one(slots: Any) -> Any:
+    return max(slots, 1) if isinstance(slots, int) else tf.maximum(slots, 1)
 
 
 def _compare(bound: Bound, counter: Any, limit: Any) -> Any:

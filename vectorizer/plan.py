@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import tensorflow as tf
@@ -46,12 +48,36 @@ class LoopPlan:
             return "loop, all rows together"
         return "loop to the longest row, masked by its bound" if self.bound else "loop until no row is active, masked"
 
-    def raised(self, position: int) -> LoopPlan:
-        """With one variable batched after all."""
+    def raised(self, position: int | None) -> LoopPlan:
+        """With one variable batched after all; None: with a predicate that differs between rows."""
         variables = list(self.variables)
+        if position is None:
+            for k, value in enumerate(variables):
+                if k not in self.invariant:
+                    variables[k] = replace(value, kind=Kind.BATCHED)
+            return replace(self, variables=tuple(variables), predicate=Kind.BATCHED, bound=None, exits=frozenset())
         variables[position] = replace(variables[position], kind=Kind.BATCHED)
         bound = None if self.bound is not None and self.bound.counter == position else self.bound
         return replace(self, variables=tuple(variables), bound=bound, exits=self.exits - {position})
+
+
+@dataclass(frozen=True)
+class ListGrowth:
+    """How a loop's body changes the number of elements of a list; `most`: appended in one step, math.inf if unknown."""
+
+    changes: bool
+    most: float
+
+    def then(self, other: ListGrowth) -> ListGrowth:
+        """One after the other."""
+        return ListGrowth(self.changes or other.changes, self.most + other.most)
+
+    def either(self, other: ListGrowth) -> ListGrowth:
+        """One or the other."""
+        return ListGrowth(self.changes or other.changes, max(self.most, other.most))
+
+
+_UNCHANGED = ListGrowth(False, 0)
 
 
 @dataclass
@@ -62,7 +88,7 @@ class Plan:
     analysis: Analysis
     loops: dict[Op, LoopPlan] = field(default_factory=dict)
     branch_kinds: dict[Op, list[Kind]] = field(default_factory=dict)
-    growing: dict[Op, frozenset[int]] = field(default_factory=dict)
+    lists: dict[Op, dict[int, ListGrowth]] = field(default_factory=dict)
     refused: list[Finding] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -98,7 +124,7 @@ def _plan_program(plan: Plan, program: Program, outputs: frozenset[Var]) -> None
     for op in program.ops:
         if op.type == "While":
             plan.loops[op] = _plan_loop(plan, op, read)
-            plan.growing[op] = _growing(op)
+            plan.lists[op] = _growing(op)
         elif op.bodies:
             plan.branch_kinds[op] = [plan.analysis.kind(var) for var in op.outputs]
         for body in op.bodies.values():
@@ -178,17 +204,62 @@ def _bound(plan: Plan, op: Op, counters: frozenset[int]) -> Bound | None:
     return Bound(counter, limit, operator) if limit in facts.invariant else None
 
 
-def _growing(op: Op) -> frozenset[int]:
-    """Loop variables that are lists which the body makes longer or shorter."""
+def _growing(op: Op) -> dict[int, ListGrowth]:
+    """The loop's lists that its body makes longer or shorter."""
     body = op.bodies["body"]
-    found = set()
+    counter = {body.inputs[k]: k for k in range(len(op.inputs)) if _counts_up(op, k) and op.inputs[k].constant == 0}
+    steps = {var: var for var, k in counter.items() if _step(op, k) == 1}
+    found = {}
     for k, var in enumerate(body.outputs):
-        producer = _producer(body, var)
-        while producer is not None and producer.type.startswith("TensorList"):
-            if producer.type in ("TensorListPushBack", "TensorListPopBack") or producer.attrs.get(
-                "resize_if_index_out_of_bounds"
-            ):
-                found.add(k)
-                break
-            producer = _producer(body, producer.inputs[0])
-    return frozenset(found)
+        if var.dtype == tf.variant:
+            growth = _growth(body, var, steps)
+            if growth.changes:
+                found[k] = growth
+    return found
+
+
+def _growth(program: Program, var: Var, counters: Mapping[Var, Var]) -> ListGrowth:
+    """What the ops that lead to the list `var` do to its length. `counters` are known to be 0, 1, 2, ..."""
+    producer = _producer(program, var)
+    if producer is None:
+        return _UNCHANGED
+    position = producer.outputs.index(var)
+    if producer.type == "While":
+        inside = _growth(producer.bodies["body"], producer.bodies["body"].outputs[position], {})
+        many = ListGrowth(inside.changes, math.inf if inside.most else 0)
+        return many.then(_growth(program, producer.inputs[position], counters))
+    if producer.bodies:
+        return _growth_in_branches(program, producer, position, counters)
+    own = _UNCHANGED
+    if producer.type == "TensorListPopBack":
+        own = ListGrowth(True, 0)
+    elif producer.type == "TensorListPushBack":
+        own = ListGrowth(True, 1)
+    elif producer.attrs.get("resize_if_index_out_of_bounds"):
+        index = producer.inputs[1]
+        length = _producer(program, index)
+        appended = index in counters or (length is not None and length.type == "TensorListLength")
+        own = ListGrowth(True, 1 if appended else math.inf)
+    elif not producer.type.startswith("TensorList"):
+        return own
+    lists = [source for source in producer.inputs[:1] if source.dtype == tf.variant]
+    return own.then(_growth(program, lists[0], counters)) if lists else own
+
+
+def _growth_in_branches(program: Program, op: Op, position: int, counters: Mapping[Var, Var]) -> ListGrowth:
+    inside = _UNCHANGED
+    for body in op.bodies.values():
+        inner = {own: outer for own, outer in zip(body.inputs, op.inputs[1:], strict=True) if outer in counters}
+        inside = inside.either(_growth(body, body.outputs[position], inner))
+    before = _UNCHANGED
+    for var in op.inputs[1:]:
+        if var.dtype == tf.variant:
+            before = before.either(_growth(program, var, counters))
+    return inside.then(before)
+
+
+def _step(op: Op, k: int) -> int:
+    body = op.bodies["body"]
+    add = _producer(body, body.outputs[k])
+    assert add is not None
+    return next(int(var.constant) for var in add.inputs if var is not body.inputs[k])
