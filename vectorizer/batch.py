@@ -34,6 +34,11 @@ class Batch:
         self._ok = ok
 
     @property
+    def fixed(self) -> bool:
+        """Whether all shapes should be static."""
+        return isinstance(self.size, int)
+
+    @property
     def ok(self) -> Any:
         """Bool [B]: false for rows that would have raised."""
         if self._ok is None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from vectorizer.batch import Batch
-from vectorizer.carries import BatchedCarry, Carry, KindRaised, SharedCarry, pack_all, select, unpack_all
+from vectorizer.carries import Carry, KindRaised, SharedCarry, carry_changing, pack_all, select, unpack_all
 from vectorizer.kinds import Kind
 from vectorizer.program import Op, Program
 from vectorizer.values import NotConvertible, Value, negated
@@ -82,7 +82,7 @@ def _run_one(
         def run() -> Any:
             inner = batch.within(batch.active, ok=tf.ones([batch.size], tf.bool))
             results = emitter.run(body, operands, inner)
-            found = [_carry(op, k, kinds[k]) for k in range(len(results))]
+            found = [_carry(op, k, kinds[k], value, batch) for k, value in enumerate(results)]
             if not carries:
                 carries.extend(found)
             return [*pack_all(carries, results, inner), inner.ok]
@@ -98,8 +98,8 @@ def _run_one(
     return unpack_all(carries, tensors)
 
 
-def _carry(op: Op, k: int, kind: Kind) -> Carry:
+def _carry(op: Op, k: int, kind: Kind, value: Any, batch: Batch) -> Carry:
     if kind != Kind.BATCHED:
         return SharedCarry(k)
     shape = op.outputs[k].shape
-    return BatchedCarry({}, tuple(axis for axis, size in enumerate(shape.as_list()) if size is None))
+    return carry_changing(value, [axis for axis, size in enumerate(shape.as_list()) if size is None], batch)

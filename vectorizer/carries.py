@@ -101,11 +101,15 @@ class SharedCarry:
 
 @dataclass(frozen=True)
 class BatchedCarry:
-    """`[B, ...]`; `stable` axes keep their Size, `changing` ones carry their lengths along."""
+    """`[B, ...]`; `stable` axes keep their Size, `changing` ones carry their lengths along.
+
+    `rooms`: the padded sizes of changing axes where all shapes must be static; a row that needs more fails.
+    """
 
     stable: Mapping[int, Size] = field(default_factory=dict)
     changing: tuple[int, ...] = ()
     size: Size | None = None
+    rooms: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def width(self) -> int:
@@ -121,12 +125,15 @@ class BatchedCarry:
             tensor = pad_axis(tensor, axis + 1, size.padded)
         lengths = []
         for axis in self.changing:
-            if axis in value.sizes:
-                lengths.append(value.sizes[axis].lengths)
-            else:
-                room = dimension(tensor, axis + 1)
-                lengths.append(tf.fill([batch.size], room))
+            room: Any = dimension(tensor, axis + 1)
+            own = value.sizes[axis].lengths if axis in value.sizes else tf.fill([batch.size], room)
+            if axis in self.rooms:
+                batch.check(own <= self.rooms[axis])
+                own = tf.minimum(own, self.rooms[axis])
+                tensor = pad_axis(tensor, axis + 1, self.rooms[axis])
+            elif axis not in value.sizes:
                 tensor = pad_axis(tensor, axis + 1, max(room, 1) if isinstance(room, int) else tf.maximum(room, 1))
+            lengths.append(own)
         return [tensor, *lengths]
 
     def unpack(self, tensors: Sequence[Any]) -> Value:
@@ -139,13 +146,24 @@ class BatchedCarry:
     def shapes(self, tensors: Sequence[Any]) -> list[Any]:
         shape = tensors[0].shape.as_list()
         for axis in self.changing:
-            shape[axis + 1] = None
+            shape[axis + 1] = self.rooms.get(axis)
         return [tf.TensorShape(shape), *(tensor.shape for tensor in tensors[1:])]
 
     def mask(self, active: Any, new: Any, old: Any, batch: Batch) -> Any:
         if new is old or getattr(new, "frozen_from", None) is old:
             return new
         return select(active, new, old, batch)
+
+
+def carry_changing(
+    value: Any, axes: Sequence[int], batch: Batch, stable: Mapping[int, Size] | None = None
+) -> BatchedCarry:
+    """The carry of a batched value whose size along `axes` isn't the same at every crossing."""
+    rooms = {}
+    if batch.longest is not None and axes:
+        shape = batch.rows(value).shape
+        rooms = {axis: max(batch.longest, shape[axis + 1] or 1) for axis in axes}
+    return BatchedCarry(stable or {}, tuple(axes), rooms=rooms)
 
 
 @dataclass(frozen=True)

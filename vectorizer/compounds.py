@@ -179,9 +179,7 @@ def take_apart(item: Any, batch: Batch) -> tuple[Pattern, list[Value]]:
 def _list_apart(items: ListValue, batch: Batch) -> tuple[Pattern, list[Value]]:
     if items.buffer is None:
         raise NotConvertible("a list that nobody has written to is kept in a list")
-    items = items.varying(items.element_sizes, batch).promoted(batch)
-    if items.size is None:
-        items = items.trimmed()
+    items = items.varying(items.element_sizes, batch).promoted(batch).exact(batch)
     own = {} if items.size is None else {0: items.size}
     axes = tuple(sorted(items.element_lengths))
     values = [Value(slots_first(items.buffer), True, own)]

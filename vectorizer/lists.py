@@ -150,6 +150,14 @@ class ListValue:
         slots = length if self.size is None else tf.reduce_max(tf.concat([length, [1]], 0))
         return replace(self.grown(tf.cast(slots, tf.int32)), roomy=False)
 
+    def exact(self, batch: Batch) -> ListValue:
+        """With no more slots than elements, unless each row has its own length."""
+        if not self.roomy or self.size is not None:
+            return self
+        if not batch.fixed:
+            return self.trimmed()
+        return self.promoted(batch).of_lengths(tf.broadcast_to(tf.cast(self.length.tensor, tf.int32), [batch.size]))
+
     def of_origin(self, other: Any) -> ListValue:
         """Known to equal `other` in the rows that aren't active; None: known of no list."""
         return replace(self, origin=object() if other is None else other.origin)
@@ -169,8 +177,7 @@ def list_from(value: Value, batch: Batch) -> ListValue:
 
 def stacked(items: ListValue, batch: Batch) -> Value:
     """The list as one tensor `[n, ...]` per example; a row whose elements differ in shape fails."""
-    if items.roomy and items.size is None:
-        items = items.trimmed()
+    items = items.exact(batch)
     if not items.batched:
         return Value(items.buffer, False)
     sizes = {axis + 1: size for axis, size in items.element_sizes.items()}

@@ -40,6 +40,7 @@ from vectorizer.carries import (
     SharedCarry,
     UnknownListCarry,
     by_carry,
+    carry_changing,
     pack_all,
     unpack_all,
 )
@@ -88,22 +89,21 @@ class _Loop:
 
     def _most_steps(self) -> Any:
         """How often the body can run, as far as that is known before it does: int, scalar tensor, or None."""
-        bound = self.plan.bound
+        bound, longest = self.plan.at_most, self.batch.longest
         if bound is None:
-            return self.batch.longest
+            return longest
         if bound.limit is None:
             return max(bound.constant or 0, 0) + 1
         limit = self.inputs[bound.limit]
+        known = limit.static()
         if limit.size is not None:
-            steps = limit.size.padded
-        elif limit.batched:
-            if self.batch.longest is not None:
-                return self.batch.longest + 1  # a row that needs more fails
-            steps = tf.cast(tf.reduce_max(tf.concat([limit.tensor, tf.zeros([1], limit.dtype)], 0)), tf.int32)
-        else:
-            known = limit.static()
-            steps = max(int(known), 0) if known is not None else tf.maximum(tf.cast(limit.tensor, tf.int32), 0)
-        return steps + 1
+            return limit.size.padded + 1
+        if known is not None:
+            return max(int(known), 0) + 1
+        if longest is not None:
+            return longest + 1  # a row that needs more fails
+        largest = tf.reduce_max(tf.concat([tf.reshape(limit.tensor, [-1]), tf.zeros([1], limit.dtype)], 0))
+        return tf.cast(largest, tf.int32) + 1
 
     @property
     def _masked(self) -> bool:
@@ -140,7 +140,7 @@ class _Loop:
         longest = self.batch.longest
         for axis in sorted(items.element_lengths) if longest is not None else ():
             room = items.buffer.shape[axis + 2]
-            items = items.padded(axis, max(room or 0, longest))
+            items = items.padded(axis, longest if room is None or room < longest else room)
         if not facts.growing or items.roomy:
             return items.never_empty()
         most = self.emitter.plan.lists[self.op].get(k, ListGrowth(True, math.inf)).most
@@ -206,7 +206,7 @@ class _Loop:
             )
             stable = {axis: size for axis, size in value.sizes.items()}
             changing = tuple(axis for axis in unknown if axis not in stable)
-            return BatchedCarry(stable, changing)
+            return carry_changing(value, changing, self.batch, stable)
         upper = _LARGEST_COUNTER if k in self.plan.counters else None
         return SharedCarry(k, upper, dynamic=var.rank is not None and None in var.shape.as_list())
 
@@ -225,7 +225,9 @@ class _Loop:
                 carry = carries[position]
                 assert isinstance(carry, BatchedCarry)
                 stable = {axis: size for axis, size in carry.stable.items() if axis not in axes}
-                carries[position] = BatchedCarry(stable, tuple(sorted({*carry.changing, *axes})))
+                start = self._initial[self._carried[position]]
+                changing = sorted({*carry.changing, *axes})
+                carries[position] = carry_changing(start, changing, self.batch, stable)
         return carries
 
     def _sizes_changed_by_body(self, carries: list[Carry]) -> dict[int, list[int]]:
@@ -300,7 +302,7 @@ class _Loop:
         """Rows that took no part in the loop have the list from before it, unless an unmasked body made another."""
         if not isinstance(value, ListValue | CompoundList):
             return value
-        if self.batch.longest is None and not self.inputs[k].roomy:
+        if not (self.batch.fixed or self.inputs[k].roomy):
             value = value.trimmed()
         unmasked = self.plan.predicate != Kind.BATCHED and k in self._other_lists
         return value if unmasked else value.of_origin(self._initial[k])

@@ -40,6 +40,7 @@ class LoopPlan:
     counters: frozenset[int]
     exits: frozenset[int]
     predicate_checks: bool
+    at_most: Bound | None = None  # as `bound`, where the predicate demands that among other things
 
     @property
     def strategy(self) -> str:
@@ -55,10 +56,14 @@ class LoopPlan:
             for k, value in enumerate(variables):
                 if k not in self.invariant:
                     variables[k] = replace(value, kind=Kind.BATCHED)
-            return replace(self, variables=tuple(variables), predicate=Kind.BATCHED, bound=None, exits=frozenset())
+            return replace(
+                self, variables=tuple(variables), predicate=Kind.BATCHED, bound=None, at_most=None, exits=frozenset()
+            )
         variables[position] = replace(variables[position], kind=Kind.BATCHED)
-        bound = None if self.bound is not None and self.bound.counter == position else self.bound
-        return replace(self, variables=tuple(variables), bound=bound, exits=self.exits - {position})
+        bounds = [None if item is None or item.counter == position else item for item in (self.bound, self.at_most)]
+        return replace(
+            self, variables=tuple(variables), bound=bounds[0], at_most=bounds[1], exits=self.exits - {position}
+        )
 
 
 @dataclass(frozen=True)
@@ -154,6 +159,7 @@ def _plan_loop(plan: Plan, op: Op, read: set[Var]) -> LoopPlan:
         counters,
         frozenset(exits),
         can_fail(cond),
+        _bound(plan, op, counters, among=True),
     )
 
 
@@ -184,16 +190,28 @@ def _counts_up(op: Op, k: int) -> bool:
     return len(step) == 1 and step[0] is not None and step[0].ndim == 0 and step[0] >= 1
 
 
-def _bound(plan: Plan, op: Op, counters: frozenset[int]) -> Bound | None:
-    """Recognise `counter < limit` with a counter that only grows and a limit that doesn't change."""
+def _bound(plan: Plan, op: Op, counters: frozenset[int], *, among: bool = False) -> Bound | None:
+    """Recognise `counter < limit` with a counter that only grows and a limit that doesn't change.
+
+    `among`: as one of several things that the predicate demands.
+    """
     cond = op.bodies["cond"]
-    compare = _producer(cond, cond.outputs[0])
+    wanted = [cond.outputs[0]]
+    for var in wanted:
+        producer = _producer(cond, var)
+        if among and producer is not None and producer.type == "LogicalAnd":
+            wanted += producer.inputs
+    found = (_comparison(plan, op, counters, _producer(cond, var)) for var in wanted)
+    return next((bound for bound in found if bound is not None), None)
+
+
+def _comparison(plan: Plan, op: Op, counters: frozenset[int], compare: Op | None) -> Bound | None:
     if compare is None or compare.type not in ("Less", "LessEqual", "Greater", "GreaterEqual"):
         return None
     left, right = compare.inputs
     if compare.type.startswith("Greater"):
         left, right = right, left
-    positions = {var: k for k, var in enumerate(cond.inputs)}
+    positions = {var: k for k, var in enumerate(op.bodies["cond"].inputs)}
     counter, limit = positions.get(left), positions.get(right)
     facts = plan.analysis.loops[op]
     if counter is None or counter not in counters or facts.variables[counter].kind == Kind.BATCHED:

@@ -147,7 +147,8 @@ class Vectorized:
                 emitter.run_ops(stages.after, env, batch)
             outputs = [emitter.value(var, env) for var in self.program.outputs]
             dims[:] = [(k, axis) for k, value in enumerate(outputs) for axis in sorted(value.sizes)]
-            out_lengths = [outputs[k].sizes[axis].lengths for k, axis in dims]
+            reported = self.output_dims if hasattr(self, "_flexible") else dims
+            out_lengths = [_lengths(outputs[k], axis, count) for k, axis in reported]
             spare = tf.range(count) >= real
             return [batch.rows(value) for value in outputs], out_lengths, tf.logical_or(batch.ok, spare)
 
@@ -361,6 +362,13 @@ class BatchedProgram:
                 arrays[k] = pad_axis(arrays[k], axis + 1, 1)
         sizes = [tf.convert_to_tensor(item, tf.int32) for item in lengths]
         return arrays, sizes
+
+
+def _lengths(value: Any, axis: int, count: Any) -> Any:
+    """A row's size along an axis that differs between rows, or may in another program of the same function."""
+    if axis in value.sizes:
+        return value.sizes[axis].lengths
+    return tf.fill([count], dimension(value.tensor, axis + int(value.batched)))
 
 
 def _output_names(structure: Any, count: int) -> tuple[str, ...]:

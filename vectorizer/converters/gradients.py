@@ -64,7 +64,12 @@ def convert_strided_slice_grad(op: Op, inputs: Sequence[Value], batch: Batch) ->
     shape, begin, end, strides, gradient = inputs
     if not any(value.batched for value in inputs):
         return run_unchanged(op, inputs)
-    dims, sizes = dense_dims(shape.elements(), batch)
+    known = op.outputs[0].shape  # the operand may be a shape that was kept in a list, of which nothing is known
+    elements = [
+        element if known.rank is None or known[axis] is None else shared(tf.constant(known[axis]))
+        for axis, element in enumerate(shape.elements())
+    ]
+    dims, sizes = dense_dims(elements, batch)
     total: Any = 1
     for size in dims:
         total = total * size
