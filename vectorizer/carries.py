@@ -16,6 +16,7 @@ from vectorizer.batch import Batch
 from vectorizer.compounds import CompoundList, OptionalValue, select_compounds
 from vectorizer.lists import ListValue, alike, select_lists
 from vectorizer.values import NotConvertible, Size, Value, at_axis, dimension, number, pad_axis
+from vectorizer.xla_kernels import compiling
 
 
 class Carry(Protocol):
@@ -160,7 +161,7 @@ def carry_changing(
 ) -> BatchedCarry:
     """The carry of a batched value whose size along `axes` isn't the same at every crossing."""
     rooms = {}
-    if batch.longest is not None and axes:
+    if batch.longest is not None and axes and compiling():
         shape = batch.rows(value).shape
         rooms = {axis: max(batch.longest, shape[axis + 1] or 1) for axis in axes}
     return BatchedCarry(stable or {}, tuple(axes), rooms=rooms)

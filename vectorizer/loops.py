@@ -87,21 +87,27 @@ class _Loop:
         self._exits = [k for k in self._carried if k in self.plan.exits]
         self._other_lists: set[int] = set()  # of which the body makes other lists, not only writes to them
 
-    def _most_steps(self) -> Any:
-        """How often the body can run, as far as that is known before it does: int, scalar tensor, or None."""
-        bound, longest = self.plan.at_most, self.batch.longest
+    def _certain_steps(self) -> int | None:
+        """A number of steps that the loop can't exceed, where one is known when the program is built."""
+        bound = self.plan.at_most
         if bound is None:
-            return longest
+            return None
         if bound.limit is None:
             return max(bound.constant or 0, 0) + 1
         limit = self.inputs[bound.limit]
-        known = limit.static()
         if limit.size is not None:
-            return limit.size.padded + 1
-        if known is not None:
-            return max(int(known), 0) + 1
-        if longest is not None:
-            return longest + 1  # a row that needs more fails
+            return limit.size.padded + 1 if isinstance(limit.size.padded, int) else None
+        known = limit.static()
+        return None if known is None else max(int(known), 0) + 1
+
+    def _most_steps(self) -> Any:
+        """How often the body can run, as far as that is known before it does: int, scalar tensor, or None."""
+        bound, longest, certain = self.plan.at_most, self.batch.longest, self._certain_steps()
+        if certain is not None:
+            return certain
+        if bound is None or bound.limit is None or longest is not None:
+            return None if longest is None else longest + 1  # a row that needs more fails
+        limit = self.inputs[bound.limit]
         largest = tf.reduce_max(tf.concat([tf.reshape(limit.tensor, [-1]), tf.zeros([1], limit.dtype)], 0))
         return tf.cast(largest, tf.int32) + 1
 
@@ -351,7 +357,9 @@ class _Loop:
             return new, inner.ok
 
         ok = self._all_ok()
-        out, ok = tf.while_loop(go, body, (flat, ok), shape_invariants=(shapes, ok.shape))
+        out, ok = tf.while_loop(
+            go, body, (flat, ok), shape_invariants=(shapes, ok.shape), maximum_iterations=self._certain_steps()
+        )
         return list(out), [], ok
 
     def _while_all_carried(self, flat: list[Any], shapes: list[Any]) -> tuple[list[Any], list[Any], Any]:
@@ -366,7 +374,9 @@ class _Loop:
 
         start = (predicate, flat, first.ok)
         invariants = (predicate.shape, shapes, first.ok.shape)
-        _, out, ok = tf.while_loop(lambda go, *_: go, body, start, shape_invariants=invariants)
+        _, out, ok = tf.while_loop(
+            lambda go, *_: go, body, start, shape_invariants=invariants, maximum_iterations=self._certain_steps()
+        )
         return list(out), [], ok
 
     def _while_bounded(self, flat: list[Any], shapes: list[Any], exits: list[Any]) -> tuple[list[Any], list[Any], Any]:
@@ -398,7 +408,9 @@ class _Loop:
 
         ok = self._all_ok()
         invariants = (shapes, [tensor.shape for tensor in exits], ok.shape)
-        out, exits_out, ok = tf.while_loop(go, body, (flat, exits, ok), shape_invariants=invariants)
+        out, exits_out, ok = tf.while_loop(
+            go, body, (flat, exits, ok), shape_invariants=invariants, maximum_iterations=self._certain_steps()
+        )
         return list(out), list(exits_out), ok
 
     def _while_any(self, flat: list[Any], shapes: list[Any], exits: list[Any]) -> tuple[list[Any], list[Any], Any]:
@@ -417,7 +429,11 @@ class _Loop:
         start = (active, flat, exits, first.ok)
         invariants = (active.shape, shapes, [tensor.shape for tensor in exits], first.ok.shape)
         _, out, exits_out, ok = tf.while_loop(
-            lambda active, *_: tf.reduce_any(active), body, start, shape_invariants=invariants
+            lambda active, *_: tf.reduce_any(active),
+            body,
+            start,
+            shape_invariants=invariants,
+            maximum_iterations=self._certain_steps(),
         )
         return list(out), list(exits_out), ok
 

@@ -70,6 +70,8 @@ def split(program: Program, fallbacks: frozenset[Op]) -> Stages:
     entering = _used(kept[1], exclude={var for op in kept[1] for var in op.outputs})
     leaving = [var for var in made if var in set(_used(kept[2], exclude=set())) or var in set(program.outputs)]
     has_text = any(var.dtype == tf.string for var in (*program.inputs, *program.outputs))
+    if any(var.dtype == tf.variant for var in (*entering, *leaving)):
+        return Stages(program.ops, [], [], [], [], whole=False)  # a list can't cross
     whole = not (kept[0] or kept[2] or has_text)
     return Stages(kept[0], kept[1], kept[2], entering, leaving, whole)
 

@@ -32,6 +32,11 @@ def under_xla(compiled: bool = True) -> Iterator[None]:
         _under_xla.reset(token)
 
 
+def compiling() -> bool:
+    """Whether what is emitted now is compiled by XLA."""
+    return _under_xla.get()
+
+
 def run(op_type: str, kernel: Kernel, tensors: Sequence[Any], attrs: Mapping[str, Any]) -> list[Any]:
     """The results of an op on `tensors`: by `kernel`, its own, or respelt if XLA's would differ."""
     respelt = _RESPELT.get(op_type) if _under_xla.get() and tensors[0].dtype.is_floating else None
