@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from vectorizer.values import NotConvertible, Size, Value, as_rows, number
+from vectorizer.values import NotConvertible, Size, Value, as_rows, at_axis, number
 
 
 class Batch:
@@ -32,6 +32,7 @@ class Batch:
         self.longest = longest
         self.bounded_by = bounded_by
         self._ok = ok
+        self._placed: dict[tuple[int, int], tuple[Any, Any]] = {}
 
     @property
     def fixed(self) -> bool:
@@ -69,6 +70,13 @@ class Batch:
     def and_active(self, rows: Any) -> Any:
         """`rows` (bool [B]) of those that are active here."""
         return rows if self.active is None else tf.logical_and(rows, self.active)
+
+    def against(self, rows: Any, rank: int) -> Any:
+        """`rows` (bool [B]) to broadcast against `[B, ...]` of per-example `rank`; reshaped once for each rank."""
+        key = (id(rows), rank)
+        if key not in self._placed:
+            self._placed[key] = (rows, at_axis(rows, rank))
+        return self._placed[key][1]
 
     def rows(self, value: Value) -> Any:
         """The value as `[B, ...]`."""

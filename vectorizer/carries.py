@@ -329,7 +329,7 @@ def select(rows: Any, left: Any, right: Any, batch: Batch) -> Any:
         padded = max(rooms) if all(isinstance(room, int) for room in rooms) else tf.maximum(rooms[0], rooms[1])
         sizes[axis] = Size(tf.where(rows, lengths[0], lengths[1]), padded)
         first, second = pad_axis(first, axis + 1, padded), pad_axis(second, axis + 1, padded)
-    tensor = tf.where(at_axis(rows, first.shape.rank - 1), first, second)
+    tensor = tf.where(batch.against(rows, first.shape.rank - 1), first, second)
     uppers = [left.upper, right.upper]
     upper = max(uppers) if all(isinstance(item, int) for item in uppers) else None
     same_size = left.size if left.size is right.size else None

@@ -47,6 +47,8 @@ class Value:
     lengths; `upper` is a bound on a per-example integer (int or scalar tensor), where one is known.
     `frozen_from` is the Value that this one equals in every row that isn't active (a loop needs no mask for
     it). `vectors` has the rows of a matrix that was stacked from vectors tracked element by element.
+    `inserted` is (axis, the Value without that axis) where an axis of size 1 was inserted: who removes it again, such
+    as a matrix times one vector, gets that Value, and nothing is computed.
     """
 
     dense: Any
@@ -57,6 +59,7 @@ class Value:
     upper: Any = None
     frozen_from: Any = None
     vectors: tuple[Value, ...] | None = None
+    inserted: tuple[int, Value] | None = None
     _stacked: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -110,7 +113,8 @@ class Value:
         if self.dense is None:
             known = [part.static() for part in self.parts or ()]
             return None if any(item is None for item in known) else np.array(known)
-        return tf.get_static_value(self.dense)  # type: ignore[no-any-return]
+        value: np.ndarray[Any, Any] | None = tf.get_static_value(self.dense)
+        return value
 
     def elements(self) -> tuple[Value, ...]:
         """A vector of static length as its scalars. Shared parts stay shared."""
@@ -140,6 +144,21 @@ def batched(tensor: Any, sizes: Mapping[int, Size] | None = None) -> Value:
 def number(lengths: Any, size: Size | None = None, upper: Any = None) -> Value:
     """A per-example integer; `size` where it equals the lengths of a variable dimension."""
     return Value(lengths, True, size=size, upper=size.padded if size is not None and upper is None else upper)
+
+
+def insert_axis(value: Value, axis: int) -> Value:
+    """An axis of size 1 at per-example `axis`."""
+    tensor = tf.expand_dims(value.tensor, axis + value.batched)
+    sizes = {own + (own >= axis): size for own, size in value.sizes.items()}
+    return Value(tensor, value.batched, sizes, inserted=(axis, value))
+
+
+def remove_axis(value: Value, axis: int) -> Value:
+    """Without per-example `axis`, which is of size 1."""
+    if value.inserted is not None and value.inserted[0] == axis:
+        return value.inserted[1]
+    tensor = tf.squeeze(value.tensor, [axis + value.batched])
+    return Value(tensor, value.batched, {own - (own > axis): size for own, size in value.sizes.items()})
 
 
 def vector(parts: Sequence[Value], dtype: Any = None) -> Value:

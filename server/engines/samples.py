@@ -67,9 +67,9 @@ def _draw(spec: ModelSpec, rng: np.random.Generator) -> list[Example]:
         return [_generate(spec.input_tensors, rng) for _ in range(SAMPLES)]
     if callable(spec.samples):
         return [as_example(spec, spec.samples(rng), f"samples() call {i}") for i in range(SAMPLES)]
-    chosen = range(len(spec.samples))
+    chosen = list(range(len(spec.samples)))
     if len(chosen) > SAMPLES:
-        chosen = sorted(rng.choice(len(chosen), SAMPLES, replace=False).tolist())  # type: ignore[assignment]
+        chosen = sorted(rng.choice(len(chosen), SAMPLES, replace=False).tolist())
     return [as_example(spec, spec.samples[i], f"samples[{i}]") for i in chosen]
 
 

@@ -17,51 +17,32 @@ import tensorflow as tf
 from server.engines import OnStep
 from server.engines.assembly import PADDING_LIMIT_BYTES, Assembly
 from server.engines.batch_result import BatchResult, BatchStats, Example, Outputs, as_array
-from server.engines.buckets import make_buckets
 from server.engines.error_text import row_message
 from server.engines.isolation import answer_alone, run_alone
-from server.engines.measure import Lengths
+from server.engines.one_program import OneProgramEngine
 from server.engines.per_example import PerExample
 from server.engines.settings import EngineSettings
-from server.model_description import BoundDescription, Bucket, BucketTime, TensorDescription
+from server.model_description import Bucket, TensorDescription
 from server.registry import ModelSpec
 from vectorizer.tf_internals import flat_call
 
 
-class WhileLoopEngine:
+class WhileLoopEngine(OneProgramEngine):
     """Runs a batch as one TensorFlow call whose graph loops over the rows."""
 
     name = "while_loop"
-    bounds: tuple[BoundDescription, ...] = ()
+    report_text = "a tf.while_loop over the rows; nothing is vectorized"
 
     def __init__(self, spec: ModelSpec, settings: EngineSettings) -> None:
-        self._per_example = PerExample(spec)
-        self.inputs, self.outputs = self._per_example.inputs, self._per_example.outputs
-        self.report: dict[str, Any] = {}
-        self.report_text = "a tf.while_loop over the rows; nothing is vectorized"
+        super().__init__(spec, settings)
         self._assembly = Assembly(self.inputs, self.outputs)
         self._dtypes = [tf.as_dtype(tensor.dtype) for tensor in self.inputs]
         self._call = flat_call(_trace_loop(self._per_example, self._assembly.input_dims))
-        self._times = [
-            BucketTime(bucket, 0.0) for bucket in make_buckets(settings.max_batch_size or spec.max_batch_size, [()])
-        ]
-
-    def per_example(self, example: Example) -> Outputs:
-        return self._per_example(example)
 
     def prepare(self, samples: Sequence[Example], on_step: OnStep) -> None:
         """Runs the loop once, so that its kernels are loaded."""
         self.run(samples[:1], self._times[0].bucket)
         on_step("compile", 1, 1)
-
-    def buckets(self) -> Sequence[BucketTime]:
-        return self._times
-
-    def set_times(self, times: Sequence[BucketTime]) -> None:
-        self._times = list(times)
-
-    def measure(self, example: Example) -> Lengths:
-        return ()
 
     def run(self, rows: Sequence[Example], bucket: Bucket) -> BatchResult:
         if self._assembly.padding_bytes(rows) > PADDING_LIMIT_BYTES:
@@ -95,9 +76,6 @@ class WhileLoopEngine:
             ),
         )
 
-    def close(self) -> None:
-        pass
-
 
 def _trace_loop(per_example: PerExample, input_dims: Sequence[tuple[int, int]]) -> Any:
     """Traces the loop: `[B, ...]` inputs and int32 `[B]` lengths in; elements and shapes of outputs out."""
@@ -105,7 +83,7 @@ def _trace_loop(per_example: PerExample, input_dims: Sequence[tuple[int, int]]) 
     signature = [tf.TensorSpec([None, *tensor.shape], tensor.dtype) for tensor in per_example.inputs]
     signature += [tf.TensorSpec([None], tf.int32) for _ in input_dims]
 
-    @tf.function(input_signature=signature, autograph=False)  # type: ignore[untyped-decorator]
+    @tf.function(input_signature=signature, autograph=False)  # type: ignore[untyped-decorator]  # TensorFlow has no types
     def loop(*arguments: Any) -> list[Any]:
         inputs, lengths = arguments[: len(per_example.inputs)], arguments[len(per_example.inputs) :]
         size = tf.shape(inputs[0])[0]

@@ -72,7 +72,7 @@ def install(app: FastAPI) -> None:
             app.openapi_schema = described
         return app.openapi_schema
 
-    app.openapi = schema  # type: ignore[method-assign]
+    app.openapi = schema  # type: ignore[method-assign]  # FastAPI documents this way
 
 
 def _operation(operation_id: str, parameters: list[dict[str, Any]]) -> dict[str, Any]:

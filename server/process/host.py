@@ -63,7 +63,7 @@ class EngineProcess:
         self.pid: int | None = None
         self.description: ModelDescription | None = None
         self._child: subprocess.Popen[bytes] | None = None
-        self._transport: asyncio.BaseTransport | None = None
+        self._transport: asyncio.Transport | None = None
         self._inputs, self._outputs = Arena.create(), Arena.create()
         self._ready: asyncio.Future[ModelDescription] = loop.create_future()
         self._ready.add_done_callback(lambda ready: ready.cancelled() or ready.exception())
@@ -99,9 +99,10 @@ class EngineProcess:
     async def run(self, signature: str, rows: Sequence[Example], bucket: Bucket) -> BatchResult:
         """Runs one batch; a second call waits for the first. Raises EngineDied where the child ends first."""
         description = self.description
-        if description is None or description.signature(signature) is None:
+        described = description.signature(signature) if description is not None else None
+        if described is None:
             raise errors.UnknownModel(f"there is no signature '{signature}' of {self.source.location} to run")
-        dtypes = [tensor.dtype for tensor in description.signature(signature).inputs]  # type: ignore[union-attr]
+        dtypes = [tensor.dtype for tensor in described.inputs]
         async with self._run_lock:
             # The socket closes before `exited` resolves; what is sent in between would wait for ever.
             if self.exited.done() or self._transport is None or self._transport.is_closing():
@@ -150,7 +151,7 @@ class EngineProcess:
 
     def _send(self, message: Load | Run) -> None:
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(frame(message))  # type: ignore[attr-defined]
+            self._transport.write(frame(message))
 
     def _receive(self, message: FromChild) -> None:
         """Acts on one message of the child."""

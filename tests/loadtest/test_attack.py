@@ -42,7 +42,7 @@ def url(served: tuple[StubApplication, str], application: StubApplication) -> st
 
 
 def attacked(url: str, pacer: Pacer, **options: float) -> AttackLog:
-    return attack(target(url, "double", DOUBLES.examples), pacer, **options)  # type: ignore[arg-type]
+    return attack(target(url, "double", DOUBLES.examples), pacer, **options)  # type: ignore[arg-type]  # by name
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def record(index: int = 0, outcome: str = "ok", **changes: object) -> Record:
     status = {"ok": 200, "wrong": 200, "shed": 503, "timeout": 504, "error": 500}.get(outcome)
     due_s = index / 10
     made = Record(index, 0, due_s, sent_s=due_s + 0.001, done_s=due_s + 0.021, status=status, outcome=outcome)
-    return replace(made, **changes)  # type: ignore[arg-type]
+    return replace(made, **changes)  # type: ignore[arg-type]  # by name
 
 
 @settings(deadline=None)

@@ -12,7 +12,7 @@ from vectorizer.batch import Batch
 from vectorizer.converters.alignment import align_axis, align_pair
 from vectorizer.program import Op
 from vectorizer.registry import converts
-from vectorizer.values import NotConvertible, Size, Value, batched, fill_padding
+from vectorizer.values import NotConvertible, Size, Value, batched, fill_padding, insert_axis, remove_axis
 
 
 @converts("MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3")
@@ -36,10 +36,18 @@ def convert_matmul(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]
         sizes[rank - 2] = left.sizes[outer_left]
     if outer_right in right.sizes:
         sizes[rank - 1] = right.sizes[outer_right]
+    one_row = left.inserted is not None and left.inserted[0] == 0 and left.rank == 2 and not flip_left
+    if one_row and not left.sizes and not right.batched and right.rank == 2:
+        row = _fold_rows(remove_axis(left, 0).tensor, right.tensor, flip_right, adjoint)
+        return [insert_axis(batched(row), 0)]
     if not right.batched and right.rank == 2 and not flip_left:
         return [batched(_fold_rows(left.tensor, right.tensor, flip_right, adjoint), sizes)]
     if not left.batched and left.rank == 2 and right.rank == 2 and not flip_right and not right.sizes:
-        return [batched(_fold_columns(left.tensor, right.tensor, flip_left, adjoint), sizes)]
+        if right.shape[1] == 1:
+            columns = remove_axis(right, 1).tensor
+            return [insert_axis(batched(_columns_times(left.tensor, columns, flip_left, adjoint)), 1)]
+        columns = _columns_times(left.tensor, tf.transpose(right.tensor, [0, 2, 1]), flip_left, adjoint)
+        return [batched(tf.transpose(columns, [0, 2, 1]), sizes)]
     keywords = {
         "adjoint_a" if adjoint else "transpose_a": flip_left,
         "adjoint_b" if adjoint else "transpose_b": flip_right,
@@ -60,16 +68,12 @@ def _fold_rows(left: Any, right: Any, flip_right: bool, adjoint: bool) -> Any:
     return tf.reshape(result, tf.concat([tf.shape(left)[:-1], tf.shape(result)[-1:]], 0))
 
 
-def _fold_columns(left: Any, right: Any, flip_left: bool, adjoint: bool) -> Any:
-    """`[m, k] @ [B, k, n]` as one product: the batch's columns are the rows of the transposed right operand."""
-    one_column = right.shape[2] == 1
-    columns = tf.squeeze(right, 2) if one_column else tf.transpose(right, [0, 2, 1])
+def _columns_times(left: Any, columns: Any, flip_left: bool, adjoint: bool) -> Any:
+    """`[m, k]` times the columns `[B, ..., k]`, as one product of which they are the rows: `[B, ..., m]`."""
     transposed = left if flip_left and not (adjoint and left.dtype.is_complex) else None
     if transposed is not None:
-        product = _fold_rows(columns, transposed, False, adjoint)
-    else:
-        product = _fold_rows(columns, *_upright(tf.math.conj(left) if flip_left else left, not flip_left), False)
-    return tf.expand_dims(product, 2) if one_column else tf.transpose(product, [0, 2, 1])
+        return _fold_rows(columns, transposed, False, adjoint)
+    return _fold_rows(columns, *_upright(tf.math.conj(left) if flip_left else left, not flip_left), False)
 
 
 def _upright(matrix: Any, flipped: bool) -> tuple[Any, bool]:

@@ -18,7 +18,18 @@ import tensorflow as tf
 from vectorizer.batch import Batch
 from vectorizer.program import Op
 from vectorizer.registry import converts, run_unchanged
-from vectorizer.values import NotConvertible, Size, Value, batched, dimension, number, pad_axis, shared
+from vectorizer.values import (
+    NotConvertible,
+    Size,
+    Value,
+    batched,
+    dimension,
+    insert_axis,
+    number,
+    pad_axis,
+    remove_axis,
+    shared,
+)
 
 
 @converts("Reshape", checks="the number of elements differs")
@@ -31,14 +42,14 @@ def convert_reshape(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value
     tracked = value.parts is not None and len(target) == 1
     if tracked and target[0].static() in (-1, len(value.parts or ())):
         return [value]
-    value = Value(batch.rows(value), True, value.sizes)
+    value = value if value.batched else Value(batch.rows(value), True, value.sizes)
     source = [_axis(value, axis) for axis in range(value.rank)]
     if not value.sizes and not any(element.batched for element in target):
-        return [batched(_dense(value.tensor, target, batch))]
+        return [_one_axis_apart(value, target) or batched(_dense(value.tensor, target, batch))]
     front, back = _common_ends(source, target)
     while front < len(source) - back and _fixed(source[front]) == 1:  # axes of size 1 may come and go
         source.pop(front)
-        value = _without_axis(value, front)
+        value = remove_axis(value, front)
     ones = 0
     while front + ones < len(target) - back and _fixed(target[front + ones]) == 1:
         ones += 1
@@ -55,17 +66,28 @@ def convert_reshape(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value
     return [_with_ones(_contiguous(value, source, (front, back), factors, inner, batch), front, ones)]
 
 
-def _without_axis(value: Value, axis: int) -> Value:
-    tensor = tf.squeeze(value.tensor, axis + 1)
-    return batched(tensor, {own - (own > axis): size for own, size in value.sizes.items()})
+def _one_axis_apart(value: Value, target: Sequence[Value]) -> Value | None:
+    """The result, if all that differs is one axis of size 1, which is inserted or removed."""
+    known, wanted = value.shape, [_fixed(element) for element in target]
+    if None in known or None in wanted or 0 in known:
+        return None
+    if -1 in wanted:
+        rest = _product([size for size in wanted if size != -1])
+        wanted[wanted.index(-1)] = _product(known) // rest if rest else 0
+    for axis, size in enumerate(wanted):
+        if size == 1 and wanted[:axis] + wanted[axis + 1 :] == known:
+            return insert_axis(value, axis)
+    for axis, size in enumerate(known):
+        if size == 1 and known[:axis] + known[axis + 1 :] == wanted:
+            return remove_axis(value, axis)
+    return None
 
 
 def _with_ones(value: Value, front: int, count: int) -> Value:
     """`count` axes of size 1 inserted before per-example axis `front`."""
-    tensor = value.tensor
     for _ in range(count):
-        tensor = tf.expand_dims(tensor, front + 1)
-    return batched(tensor, {own + (count if own >= front else 0): size for own, size in value.sizes.items()})
+        value = insert_axis(value, front)
+    return value
 
 
 def _axis(value: Value, axis: int) -> Value:

@@ -19,8 +19,10 @@ from vectorizer.values import (
     Value,
     batched,
     dimension,
+    insert_axis,
     number,
     pad_axis,
+    remove_axis,
     shared,
     vector,
 )
@@ -54,8 +56,7 @@ def convert_expand_dims(op: Op, inputs: Sequence[Value], batch: Batch) -> list[V
     """Inserts an axis of size 1."""
     value, axis_value = inputs
     axis = int(require_static(axis_value, "the axis to insert")) % (value.rank + 1)
-    tensor = tf.expand_dims(value.tensor, axis + 1)
-    return [batched(tensor, {own + (own >= axis): size for own, size in value.sizes.items()})]
+    return [insert_axis(value, axis)]
 
 
 @converts("Squeeze", checks="the axis isn't of size 1")
@@ -67,17 +68,13 @@ def convert_squeeze(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value
         if None in value.shape:
             raise NotConvertible("which axes have size 1 isn't known when the program is built")
         axes = [axis for axis, size in enumerate(value.shape) if size == 1]
-    tensor = value.tensor
-    offset = 1 if value.batched else 0
-    for axis in axes:
+    for axis in sorted(axes, reverse=True):
         if axis in value.sizes:
             batch.check(value.sizes[axis].lengths == 1)
-            tensor = pad_axis(tensor, axis + offset, 1)
-    if axes:
-        tensor = tf.squeeze(tensor, [axis + offset for axis in axes])
-    kept = [axis for axis in range(value.rank) if axis not in axes]
-    sizes = {kept.index(axis): size for axis, size in value.sizes.items() if axis in kept}
-    return [Value(tensor, value.batched, sizes)]
+            sizes = {own: size for own, size in value.sizes.items() if own != axis}
+            value = batched(pad_axis(value.tensor, axis + 1, 1), sizes)
+        value = remove_axis(value, axis)
+    return [value]
 
 
 @converts("Transpose ConjugateTranspose")

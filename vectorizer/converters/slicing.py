@@ -17,7 +17,7 @@ from vectorizer.batch import Batch, require_static
 from vectorizer.converters.indexing import check_index, is_counter, take_along
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay, run_unchanged
-from vectorizer.values import Size, Value, batched, dimension, shared, vector
+from vectorizer.values import Size, Value, batched, dimension, insert_axis, remove_axis, shared, vector
 
 
 @dataclass(frozen=True)
@@ -88,16 +88,14 @@ def _only_ones(value: Value, entries: Sequence[_Entry]) -> bool:
 
 def _reshaped(value: Value, entries: Sequence[_Entry]) -> Value:
     gone = [axis for axis, entry in enumerate(entry for entry in entries if not entry.new) if entry.index is not None]
-    offset = 1 if value.batched else 0
-    tensor = tf.squeeze(value.tensor, [axis + offset for axis in gone]) if gone else value.tensor
-    sizes = {axis - sum(other < axis for other in gone): size for axis, size in value.sizes.items()}
+    for axis in reversed(gone):
+        value = remove_axis(value, axis)
     target = 0
     for entry in entries:
         if entry.new:
-            tensor = tf.expand_dims(tensor, target + offset)
-            sizes = {axis + (axis >= target): size for axis, size in sizes.items()}
+            value = insert_axis(value, target)
         target += entry.index is None
-    return Value(tensor, value.batched, sizes)
+    return value
 
 
 def _entries(op: Op, value: Value, spec: Sequence[Value]) -> list[_Entry]:
