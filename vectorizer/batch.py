@@ -35,11 +35,6 @@ class Batch:
         self._placed: dict[tuple[int, int], tuple[Any, Any]] = {}
 
     @property
-    def fixed(self) -> bool:
-        """Whether all shapes should be static."""
-        return isinstance(self.size, int)
-
-    @property
     def ok(self) -> Any:
         """Bool [B]: false for rows that would have raised."""
         if self._ok is None:

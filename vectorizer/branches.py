@@ -101,5 +101,5 @@ def _run_one(
 def _carry(op: Op, k: int, kind: Kind, value: Any, batch: Batch) -> Carry:
     if kind != Kind.BATCHED:
         return SharedCarry(k)
-    shape = op.outputs[k].shape
-    return carry_changing(value, [axis for axis, size in enumerate(shape.as_list()) if size is None], batch)
+    shape = value.shape if op.outputs[k].rank is None else op.outputs[k].shape.as_list()
+    return carry_changing(value, [axis for axis, size in enumerate(shape) if size is None], batch)

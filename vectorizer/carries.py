@@ -15,7 +15,7 @@ import tensorflow as tf
 from vectorizer.batch import Batch
 from vectorizer.compounds import CompoundList, OptionalValue, select_compounds
 from vectorizer.lists import ListValue, alike, select_lists
-from vectorizer.values import NotConvertible, Size, Value, at_axis, dimension, number, pad_axis
+from vectorizer.values import NotConvertible, Size, Value, dimension, number, pad_axis
 from vectorizer.xla_kernels import compiling
 
 

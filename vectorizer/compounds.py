@@ -145,6 +145,10 @@ class CompoundList:
         """Without slots that no row needs."""
         return self.each(lambda items: items.trimmed())
 
+    def of_length(self, length: int) -> CompoundList:
+        """Of that many elements, as is known."""
+        return self.each(lambda items: items.of_length(length))
+
     def of_origin(self, other: Any) -> CompoundList:
         """Known to equal `other` in the rows that aren't active; None: known of no list."""
         if other is None:

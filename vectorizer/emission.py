@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from vectorizer import branches, fallback, loops
 from vectorizer.batch import Batch
+from vectorizer.converters.tensor_lists import convert_list_arithmetic
 from vectorizer.errors import Unconvertible
 from vectorizer.plan import Plan
 from vectorizer.program import Op, Program, Var
@@ -78,6 +79,10 @@ class Emitter:
             return loops.emit_while(self, op, inputs, batch)
         if op.bodies:
             return branches.emit_branches(self, op, inputs, batch)
+        if op.inputs and op.inputs[0].dtype == tf.variant:
+            results = convert_list_arithmetic(op, inputs, batch)
+            if results is not None:
+                return results
         if find(op.type) is None and not any(value.batched for value in inputs):
             return run_unchanged(op, inputs)
         try:

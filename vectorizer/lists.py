@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from vectorizer.batch import Batch
 from vectorizer.values import NotConvertible, Size, Value, at_axis, dimension, number, pad_axis, shared
+from vectorizer.xla_kernels import compiling
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,6 +143,11 @@ class ListValue:
             return self
         return replace(self.grown(1 if isinstance(self.slots, int) else tf.maximum(self.slots, 1)), roomy=True)
 
+    def of_length(self, length: int) -> ListValue:
+        """Of that many elements, as is known."""
+        known = replace(self, size=None, roomy=False).grown(length)
+        return replace(known, length=shared(tf.constant(length)))
+
     def trimmed(self) -> ListValue:
         """Without slots that no row needs."""
         if not self.roomy:
@@ -154,7 +160,7 @@ class ListValue:
         """With no more slots than elements, unless each row has its own length."""
         if not self.roomy or self.size is not None:
             return self
-        if not batch.fixed:
+        if not compiling():
             return self.trimmed()
         return self.promoted(batch).of_lengths(tf.broadcast_to(tf.cast(self.length.tensor, tf.int32), [batch.size]))
 
@@ -260,6 +266,24 @@ def select_lists(rows: Any, left: ListValue, right: ListValue, batch: Batch) -> 
     }
     buffer = tf.where(mask, left.buffer, right.buffer)
     return replace(left, buffer=buffer, element_lengths=lengths, origin=origin)
+
+
+def list_of_zeros(items: ListValue) -> ListValue:
+    """As long, and of elements as large."""
+    buffer = None if items.buffer is None else tf.zeros_like(items.buffer)
+    return replace(items, buffer=buffer, origin=object())
+
+
+def sum_of_lists(left: ListValue, right: ListValue, batch: Batch) -> ListValue:
+    """Element by element; a list nobody has written to is one of zeros."""
+    if not alike(left, right):
+        lengths = [batch.rows(items.length) for items in (left, right)]
+        batch.check(tf.equal(*(tf.cast(length, tf.int32) for length in lengths)))
+        left, right = _of_one_length(tf.ones([batch.size], tf.bool), left, right, batch)
+    if left.buffer is None or right.buffer is None:
+        return right if left.buffer is None else left
+    left, right = _of_one_shape(left, right, batch)
+    return replace(left, buffer=left.buffer + right.buffer, origin=object())
 
 
 def _of_one_length(rows: Any, left: ListValue, right: ListValue, batch: Batch) -> tuple[ListValue, ListValue]:

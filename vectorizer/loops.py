@@ -47,9 +47,10 @@ from vectorizer.carries import (
 from vectorizer.compounds import CompoundList
 from vectorizer.kinds import Kind
 from vectorizer.lists import ListValue
-from vectorizer.plan import Bound, ListGrowth
+from vectorizer.plan import Bound, ListGrowth, step_of
 from vectorizer.program import Op
 from vectorizer.values import Size, Value
+from vectorizer.xla_kernels import compiling
 
 if TYPE_CHECKING:
     from vectorizer.emission import Emitter
@@ -100,9 +101,27 @@ class _Loop:
         known = limit.static()
         return None if known is None else max(int(known), 0) + 1
 
+    def _final_length(self, k: int) -> int | None:
+        """Of a list to which every step of a counted loop appends as many elements."""
+        growth, before = self.emitter.plan.lists[self.op].get(k), self.inputs[k].length.static()
+        steps = self._exact_steps()
+        if growth is None or not growth.exact or before is None or steps is None:
+            return None
+        return int(before) + steps * int(growth.most)
+
+    def _exact_steps(self) -> int | None:
+        bound = self.plan.bound
+        if bound is None or self._masked:
+            return None
+        limit = bound.constant if bound.limit is None else self.inputs[bound.limit].static()
+        start, step = self.op.inputs[bound.counter].constant, step_of(self.op, bound.counter)
+        if limit is None or start is None:
+            return None
+        return max(0, -(-(int(limit) + (bound.operator == "LessEqual") - int(start)) // step))
+
     def _most_steps(self) -> Any:
         """How often the body can run, as far as that is known before it does: int, scalar tensor, or None."""
-        bound, longest, certain = self.plan.at_most, self.batch.longest, self._certain_steps()
+        bound, longest, certain = self.plan.at_most, self._static_room, self._certain_steps()
         if certain is not None:
             return certain
         if bound is None or bound.limit is None or longest is not None:
@@ -110,6 +129,11 @@ class _Loop:
         limit = self.inputs[bound.limit]
         largest = tf.reduce_max(tf.concat([tf.reshape(limit.tensor, [-1]), tf.zeros([1], limit.dtype)], 0))
         return tf.cast(largest, tf.int32) + 1
+
+    @property
+    def _static_room(self) -> int | None:
+        """How large what grows may get where all shapes must be static; a row that needs more fails."""
+        return self.batch.longest if compiling() else None
 
     @property
     def _masked(self) -> bool:
@@ -143,7 +167,7 @@ class _Loop:
         """With slots for all that the loop can append, where that is known, and lengths for elements that vary."""
         facts = self._facts(k)
         items = items.varying(facts.varying, self.batch)
-        longest = self.batch.longest
+        longest = self._static_room
         for axis in sorted(items.element_lengths) if longest is not None else ():
             room = items.buffer.shape[axis + 2]
             items = items.padded(axis, longest if room is None or room < longest else room)
@@ -207,9 +231,8 @@ class _Loop:
             return UnknownListCarry(value) if value.buffer is None else self._list_carry(k, value)
         var = self._body.inputs[k]
         if self.plan.variables[k].kind == Kind.BATCHED:
-            unknown = (
-                [] if var.rank is None else [axis for axis, size in enumerate(var.shape.as_list()) if size is None]
-            )
+            shape = value.shape if var.rank is None else var.shape.as_list()
+            unknown = [axis for axis, size in enumerate(shape) if size is None]
             stable = {axis: size for axis, size in value.sizes.items()}
             changing = tuple(axis for axis in unknown if axis not in stable)
             return carry_changing(value, changing, self.batch, stable)
@@ -217,7 +240,7 @@ class _Loop:
         return SharedCarry(k, upper, dynamic=var.rank is not None and None in var.shape.as_list())
 
     def _list_carry(self, k: int, items: ListValue) -> ListCarry:
-        facts, fixed = self._facts(k), self.batch.longest is not None
+        facts, fixed = self._facts(k), self._static_room is not None
         uneven = facts.uneven or (facts.growing and items.size is not None)
         return ListCarry(k, items, facts.growing, uneven, fixed)
 
@@ -308,7 +331,10 @@ class _Loop:
         """Rows that took no part in the loop have the list from before it, unless an unmasked body made another."""
         if not isinstance(value, ListValue | CompoundList):
             return value
-        if not (self.batch.fixed or self.inputs[k].roomy):
+        length = self._final_length(k)
+        if length is not None:
+            value = value.of_length(length)
+        elif not (compiling() or self.inputs[k].roomy):
             value = value.trimmed()
         unmasked = self.plan.predicate != Kind.BATCHED and k in self._other_lists
         return value if unmasked else value.of_origin(self._initial[k])

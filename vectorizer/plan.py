@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
 
 import tensorflow as tf
 
@@ -68,18 +69,24 @@ class LoopPlan:
 
 @dataclass(frozen=True)
 class ListGrowth:
-    """How a loop's body changes the number of elements of a list; `most`: appended in one step, math.inf if unknown."""
+    """How a loop's body changes the number of elements of a list.
+
+    `most`: appended in one step, math.inf if unknown; `exact`: exactly as many in every step.
+    """
 
     changes: bool
     most: float
+    exact: bool = True
 
     def then(self, other: ListGrowth) -> ListGrowth:
         """One after the other."""
-        return ListGrowth(self.changes or other.changes, self.most + other.most)
+        exact = self.exact and other.exact
+        return ListGrowth(self.changes or other.changes, self.most + other.most, exact)
 
     def either(self, other: ListGrowth) -> ListGrowth:
         """One or the other."""
-        return ListGrowth(self.changes or other.changes, max(self.most, other.most))
+        same = self.most == other.most and self.exact and other.exact
+        return ListGrowth(self.changes or other.changes, max(self.most, other.most), same)
 
 
 _UNCHANGED = ListGrowth(False, 0)
@@ -226,7 +233,7 @@ def _growing(op: Op) -> dict[int, ListGrowth]:
     """The loop's lists that its body makes longer or shorter."""
     body = op.bodies["body"]
     counter = {body.inputs[k]: k for k in range(len(op.inputs)) if _counts_up(op, k) and op.inputs[k].constant == 0}
-    steps = {var: var for var, k in counter.items() if _step(op, k) == 1}
+    steps = {var: var for var, k in counter.items() if step_of(op, k) == 1}
     found = {}
     for k, var in enumerate(body.outputs):
         if var.dtype == tf.variant:
@@ -244,20 +251,20 @@ def _growth(program: Program, var: Var, counters: Mapping[Var, Var]) -> ListGrow
     position = producer.outputs.index(var)
     if producer.type == "While":
         inside = _growth(producer.bodies["body"], producer.bodies["body"].outputs[position], {})
-        many = ListGrowth(inside.changes, math.inf if inside.most else 0)
+        many = ListGrowth(inside.changes, math.inf if inside.most else 0, not inside.changes)
         return many.then(_growth(program, producer.inputs[position], counters))
     if producer.bodies:
         return _growth_in_branches(program, producer, position, counters)
     own = _UNCHANGED
     if producer.type == "TensorListPopBack":
-        own = ListGrowth(True, 0)
+        own = ListGrowth(True, 0, exact=False)
     elif producer.type == "TensorListPushBack":
         own = ListGrowth(True, 1)
     elif producer.attrs.get("resize_if_index_out_of_bounds"):
         index = producer.inputs[1]
         length = _producer(program, index)
         appended = index in counters or (length is not None and length.type == "TensorListLength")
-        own = ListGrowth(True, 1 if appended else math.inf)
+        own = ListGrowth(True, 1 if appended else math.inf, length is not None and appended)
     elif not producer.type.startswith("TensorList"):
         return own
     lists = [source for source in producer.inputs[:1] if source.dtype == tf.variant]
@@ -265,18 +272,16 @@ def _growth(program: Program, var: Var, counters: Mapping[Var, Var]) -> ListGrow
 
 
 def _growth_in_branches(program: Program, op: Op, position: int, counters: Mapping[Var, Var]) -> ListGrowth:
-    inside = _UNCHANGED
+    branches = []
     for body in op.bodies.values():
         inner = {own: outer for own, outer in zip(body.inputs, op.inputs[1:], strict=True) if outer in counters}
-        inside = inside.either(_growth(body, body.outputs[position], inner))
-    before = _UNCHANGED
-    for var in op.inputs[1:]:
-        if var.dtype == tf.variant:
-            before = before.either(_growth(program, var, counters))
-    return inside.then(before)
+        branches.append(_growth(body, body.outputs[position], inner))
+    lists = [_growth(program, var, counters) for var in op.inputs[1:] if var.dtype == tf.variant]
+    return reduce(ListGrowth.either, branches).then(reduce(ListGrowth.either, lists, _UNCHANGED))
 
 
-def _step(op: Op, k: int) -> int:
+def step_of(op: Op, k: int) -> int:
+    """By how much a variable that counts up grows."""
     body = op.bodies["body"]
     add = _producer(body, body.outputs[k])
     assert add is not None

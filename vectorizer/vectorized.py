@@ -148,6 +148,7 @@ class Vectorized:
             outputs = [emitter.value(var, env) for var in self.program.outputs]
             dims[:] = [(k, axis) for k, value in enumerate(outputs) for axis in sorted(value.sizes)]
             reported = self.output_dims if hasattr(self, "_flexible") else dims
+            outputs = [_cut(value, k, reported) for k, value in enumerate(outputs)]
             out_lengths = [_lengths(outputs[k], axis, count) for k, axis in reported]
             spare = tf.range(count) >= real
             return [batch.rows(value) for value in outputs], out_lengths, tf.logical_or(batch.ok, spare)
@@ -158,7 +159,7 @@ class Vectorized:
             concrete = function.get_concrete_function(specs, size_spec, tf.TensorSpec([], tf.int32))
         except Unconvertible as stopped:
             raise VectorizationError(self._name, [stopped.finding]) from stopped
-        if not self.output_dims:
+        if not hasattr(self, "_flexible"):
             self.output_dims = tuple(dims)
         return BatchedProgram(concrete, len(specs), self.input_dims, len(self.output_specs))
 
@@ -362,6 +363,15 @@ class BatchedProgram:
                 arrays[k] = pad_axis(arrays[k], axis + 1, 1)
         sizes = [tf.convert_to_tensor(item, tf.int32) for item in lengths]
         return arrays, sizes
+
+
+def _cut(value: Any, k: int, reported: Sequence[tuple[int, int]]) -> Any:
+    """Without padding along axes that the flexible program knows to be as long in every row."""
+    for axis in [axis for axis in value.sizes if (k, axis) not in reported]:
+        longest = tf.reduce_max(value.sizes[axis].lengths)
+        sizes = {other: size for other, size in value.sizes.items() if other != axis}
+        value = batched(pad_axis(value.tensor, axis + 1, longest), sizes)
+    return value
 
 
 def _lengths(value: Any, axis: int, count: Any) -> Any:

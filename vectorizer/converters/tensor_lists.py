@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import tensorflow as tf
@@ -11,7 +12,16 @@ import tensorflow as tf
 from vectorizer.batch import Batch
 from vectorizer.compounds import CompoundList, as_compound, is_compound, put_together, take_apart
 from vectorizer.converters.indexing import check_index
-from vectorizer.lists import ListValue, element_rows, list_from, slots_first, stacked, with_element
+from vectorizer.lists import (
+    ListValue,
+    element_rows,
+    list_from,
+    list_of_zeros,
+    slots_first,
+    stacked,
+    sum_of_lists,
+    with_element,
+)
 from vectorizer.program import Op
 from vectorizer.registry import converts
 from vectorizer.values import NotConvertible, Size, Value, at_axis, batched, dimension, number, shared
@@ -285,3 +295,13 @@ def convert_list_scatter(op: Op, inputs: Sequence[Any], batch: Batch) -> list[An
             old = tf.gather(items.buffer, positions)
             content = tf.where(at_axis(batch.active, content.shape.rank - 2)[None], content, old)
     return [items.with_buffer(tf.tensor_scatter_nd_update(items.buffer, positions[:, None], content))]
+
+
+def convert_list_arithmetic(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Any] | None:
+    """What gradients do with lists as if they were tensors; None for any other op."""
+    if op.type == "ZerosLike":
+        (items,) = inputs
+        return [items.each(list_of_zeros) if isinstance(items, CompoundList) else list_of_zeros(_plain(items))]
+    if op.type == "AddN":
+        return [reduce(lambda left, right: sum_of_lists(_plain(left), _plain(right), batch), inputs)]
+    return None
