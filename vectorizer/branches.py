@@ -16,7 +16,9 @@ import tensorflow as tf
 
 from vectorizer.batch import Batch
 from vectorizer.carries import Carry, KindRaised, SharedCarry, carry_changing, pack_all, select, unpack_all
+from vectorizer.compounds import CompoundList
 from vectorizer.kinds import Kind
+from vectorizer.lists import ListValue
 from vectorizer.program import Op, Program
 from vectorizer.values import NotConvertible, Value, negated
 
@@ -58,17 +60,43 @@ def _select(
     emitter: Emitter, taken: Sequence[Any], bodies: Sequence[Program], operands: Sequence[Any], batch: Batch
 ) -> list[Any]:
     merged: list[Any] = []
+    handed_on: dict[int, object] = {}
     for position, (rows, body) in enumerate(zip(taken, bodies, strict=True)):
         inner = batch.within(batch.and_active(rows))
         results = emitter.run(body, operands, inner)
         if inner.checked:
             batch.check(inner.ok)
-        merged = (
-            results
-            if position == 0
-            else [select(rows, new, old, batch) for new, old in zip(results, merged, strict=True)]
-        )
+        if position == 0:
+            merged = list(results)
+        else:
+            merged = [
+                new if k in handed_on and new.origin is handed_on[k] is old.origin else select(rows, new, old, batch)
+                for k, (new, old) in enumerate(zip(results, merged, strict=True))
+            ]
+        operands, handed_on = _hand_on(operands, results)
     return merged
+
+
+def _hand_on(operands: Sequence[Any], results: Sequence[Any]) -> tuple[list[Any], dict[int, object]]:
+    """The next branch's operands, and the origins of the lists among them that are results of this one, by position.
+
+    A branch writes to the slots of its own rows only. So the next one may go on with the list that it left, and no
+    choice between two whole lists is needed afterwards.
+    """
+    origins = [_origin(value) for value in (*operands, *results)]
+    found = {}
+    handed = list(operands)
+    for place, operand in enumerate(operands):
+        origin = _origin(operand)
+        positions = [k for k, value in enumerate(results) if _origin(value) is origin]
+        if origin is not None and len(positions) == 1 and sum(other is origin for other in origins) == 2:
+            handed[place] = results[positions[0]]
+            found[positions[0]] = origin
+    return handed, found
+
+
+def _origin(value: Any) -> object:
+    return value.origin if isinstance(value, ListValue | CompoundList) else None
 
 
 def _run_one(
