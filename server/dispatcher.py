@@ -298,6 +298,9 @@ class Dispatcher:
         stats, metrics = result.stats, lane.metrics
         metrics.compute_duration.observe(compute_s)
         metrics.padding_ratio.observe(stats.padding_ratio)
+        if stats.launches:
+            metrics.launches.inc(stats.launches)
+            metrics.nodes.inc(stats.nodes)
         if stats.cold:
             metrics.cold.inc()
         if stats.isolated:

@@ -110,6 +110,18 @@ class Metrics:
             _LANE,
             registry=registry,
         )
+        self.launches = Counter(
+            "batchd_launches_total",
+            "Groups of nodes that an engine batching at run time has launched.",
+            _LANE,
+            registry=registry,
+        )
+        self.nodes = Counter(
+            "batchd_nodes_total",
+            "Nodes of the graphs that an engine batching at run time has built.",
+            _LANE,
+            registry=registry,
+        )
         self.restarts = Counter(
             "batchd_engine_restarts_total",
             "Engine processes that ended and were started again.",
@@ -154,6 +166,8 @@ class LaneMetrics:
         self.compiles_serving = metrics.compiles.labels(*labels, "serving")
         self.isolated = metrics.isolated.labels(*labels)
         self.cold = metrics.cold.labels(*labels)
+        self.launches = metrics.launches.labels(*labels)
+        self.nodes = metrics.nodes.labels(*labels)
         self.queue_depth = metrics.queue_depth.labels(*labels)
 
     def requests(self, code: int) -> Counter:

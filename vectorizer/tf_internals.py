@@ -23,6 +23,7 @@ _RENAMED_ARGUMENTS = {
     "concat_dim": "axis",
     "dimension": "axis",
 }
+RENAMED_ATTRIBUTES = {("Squeeze", "squeeze_dims"): "axis"}  # the only one (TensorFlow 2.21; a test looks)
 
 
 def nested_graph(graph: Any, function_name: str) -> Any:
@@ -80,7 +81,8 @@ def replay(
     inferred = {arg.type_attr for arg in op_def.input_arg} | {arg.number_attr for arg in op_def.input_arg}
     inferred |= {arg.type_list_attr for arg in op_def.input_arg}
     allowed = _raw_op_keywords(op_type)
-    for key, value in attrs.items():
+    for attribute_name, value in attrs.items():
+        key = RENAMED_ATTRIBUTES.get((op_type, attribute_name), attribute_name)
         if key in inferred or key not in allowed or key.startswith("_"):
             continue
         keywords[key] = value

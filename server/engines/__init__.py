@@ -19,6 +19,8 @@ from server.registry import ModelSpec
 ENGINES = {
     "static": "server.engines.static:StaticEngine",
     "while_loop": "server.engines.while_loop:WhileLoopEngine",
+    "dynamic": "server.engines.dynamic:DynamicEngine",
+    "dynamic_depth": "server.engines.dynamic:DynamicDepthEngine",
     "per_request": "server.engines.per_request:PerRequestEngine",
 }
 """Import paths by the name that `--engine` takes."""

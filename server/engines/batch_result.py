@@ -35,6 +35,7 @@ class BatchStats:
     `compiles`: traces and compiles since the model was ready (all batches together); stays 0.
     `program`: which program ran ("plain", "xla", "loop", "alone"). `cold`: no bucket held the batch, so the
     plain program ran at a size that was not warmed. `failure`: why the batch's program raised as a whole.
+    `nodes`, `launches`: of an engine that batches at run time, the size of the graph and how many kernels ran it.
     """
 
     compute_s: float = 0.0
@@ -47,6 +48,8 @@ class BatchStats:
     program: str = ""
     cold: bool = False
     failure: str = ""
+    nodes: int = 0
+    launches: int = 0
 
 
 @dataclass(frozen=True, slots=True)

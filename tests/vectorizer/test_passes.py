@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tests.support.oracle import check
-from vectorizer import VectorizationError, convert, supported_ops, trace, vectorize
+from vectorizer import VectorizationError, convert, supported_ops, tf_internals, trace, vectorize
 from vectorizer.analysis import analyse
 from vectorizer.batch import Batch
 from vectorizer.kinds import Abstract, Kind
@@ -308,3 +308,22 @@ def test_a_table_that_all_rows_share_is_not_copied_for_each():
     columns, elements = v(tf.range(2**14))
     np.testing.assert_array_equal(columns, np.tile([0.0, 1.0, 2.0, 3.0], (2**14, 1)))
     np.testing.assert_array_equal(elements, np.zeros(2**14))
+
+
+def test_no_attribute_is_lost_when_an_op_is_run_again():
+    """`tf.raw_ops` names some attributes otherwise than the op's definition does."""
+    for name in filter(str.isidentifier, dir(tf.raw_ops)):
+        definition = tf_internals.definition(name)
+        if definition is None:
+            continue
+        inferred = {
+            attr for arg in definition.input_arg for attr in (arg.type_attr, arg.number_attr, arg.type_list_attr)
+        }
+        known = set(tf_internals.raw_op_arguments(name)) | inferred
+        lost = {attr.name for attr in definition.attr} - known - {attr for _, attr in tf_internals.RENAMED_ATTRIBUTES}
+        assert not lost, f"{name} is run again without {lost}"
+
+
+def test_squeeze_of_what_all_rows_share_keeps_the_other_axes():
+    ones = tf.Variable(tf.ones([1, 3, 1]))
+    check(lambda x: x + tf.squeeze(ones, [0]) * x, [tf.TensorSpec([3, 1])], [(np.ones([3, 1], "f"),)] * 2)
