@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 
 from tests.support.oracle import check
-from vectorizer import VectorizationError, vectorize
 
 
 def f(*shape):
