@@ -315,8 +315,10 @@ def select(rows: Any, left: Any, right: Any, batch: Batch) -> Any:
     if isinstance(left, OptionalValue):
         return _select_optional(rows, left, right, batch)
     first, second = batch.rows(left), batch.rows(right)
+    if first.shape.rank != second.shape.rank:
+        raise NotConvertible("a choice between values that differ in rank")
     sizes: dict[int, Size] = {}
-    for axis in set(left.sizes) | set(right.sizes):
+    for axis in sorted({*left.sizes, *right.sizes, *_unequal(first, second)}):
         one, other = left.sizes.get(axis), right.sizes.get(axis)
         if one is not None and one is other:
             sizes[axis] = one
@@ -334,6 +336,12 @@ def select(rows: Any, left: Any, right: Any, batch: Batch) -> Any:
     upper = max(uppers) if all(isinstance(item, int) for item in uppers) else None
     same_size = left.size if left.size is right.size else None
     return Value(tensor, True, sizes, size=same_size, upper=upper)
+
+
+def _unequal(left: Any, right: Any) -> list[int]:
+    """Per-example axes along which two tensors `[B, ...]` aren't known to agree: choosing must not stretch either."""
+    pairs = enumerate(zip(left.shape[1:], right.shape[1:], strict=True))
+    return [axis for axis, (one, other) in pairs if one is None or one != other]
 
 
 def _select_optional(rows: Any, left: OptionalValue, right: OptionalValue, batch: Batch) -> OptionalValue:

@@ -16,7 +16,17 @@ from vectorizer.converters.shapes import dense_dims
 from vectorizer.converters.slicing import convert_strided_slice
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay, run_unchanged
-from vectorizer.values import NotConvertible, Value, batched, fill_padding, shared, size_mask, vector
+from vectorizer.values import (
+    NotConvertible,
+    Value,
+    batched,
+    dimension,
+    fill_padding,
+    pad_axis,
+    shared,
+    size_mask,
+    vector,
+)
 
 
 @converts("BroadcastGradientArgs", checks="the operands' sizes differ", always=True)
@@ -78,6 +88,8 @@ def convert_strided_slice_grad(op: Op, inputs: Sequence[Value], batch: Batch) ->
     forward = replace(op, type="StridedSlice", definition=tf_internals.definition("StridedSlice"))
     (chosen,) = convert_strided_slice(forward, [positions, begin, end, strides], quiet)
     index, content = chosen.tensor, batch.rows(gradient)
+    for axis in chosen.sizes:
+        content = pad_axis(content, axis + 1, dimension(index, axis + 1))
     padding = _padding(chosen)
     if padding is not None:
         content = tf.where(_spread(padding, content), content, tf.zeros([], content.dtype))
