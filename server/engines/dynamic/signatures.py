@@ -34,6 +34,11 @@ class Signature:
     stacked: int = 0
 
     @property
+    def own(self) -> int:
+        """How many operands each node has of its own."""
+        return sum(operand is None for operand in self.operands)
+
+    @property
     def costly(self) -> bool:
         """Whether the agenda prefers cheap nodes of the same depth."""
         return self.op is not None and self.op.type in COSTLY

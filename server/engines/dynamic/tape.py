@@ -1,14 +1,15 @@
 """One batch's graph: leaves and nodes of all examples, appended as they expand, run in groups when somebody asks.
 
-Values live in blocks `[rows, ...]`, one for each launch; value i is row `_row[i]` of block `_block[i]`. An operand that
-is a run of rows of one block isn't copied.
+Nodes are columns of plain lists, which become arrays when they run: no object is made for a node. Values live in blocks
+`[rows, ...]`, one for each result of a launch; value i is row `_row[i]` of block `_block[i]`. Operands that are a run of
+rows of one block are not copied.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,6 @@ from server.engines.dynamic.host import as_host
 from server.engines.dynamic.schedule import Graph, Indices, depths
 from server.engines.dynamic.signatures import Signature, Signatures
 from server.engines.dynamic.values import Ref, Shape
-
-Node = tuple[int, Signature, tuple[int, ...], int]
-"""Example, signature, values that are its operands, first of the values that are its results."""
 
 Scheduler = Callable[[Graph], list[Indices]]
 
@@ -36,23 +34,35 @@ class Spent:
     launches: int = 0
 
 
+@dataclass
+class Columns:
+    """Nodes, one entry each: its example, its signature's index, how many operands, its first result; and the operands
+    of all, one after the other."""
+
+    example: list[int] = field(default_factory=list)
+    signature: list[int] = field(default_factory=list)
+    arity: list[int] = field(default_factory=list)
+    result: list[int] = field(default_factory=list)
+    operands: list[int] = field(default_factory=list)
+
+
 class Tape:
     """Leaves and nodes not yet run, and the values of those that were."""
 
     def __init__(self, signatures: Signatures, scheduler: Scheduler) -> None:
         self.spent = Spent()
         self.failed: set[int] = set()
+        self.nodes = Columns()
         self._signatures, self._scheduler = signatures, scheduler
-        self._block: list[int] = []
-        self._row: list[int] = []
+        self._count = 0  # values so far
+        self._settled = 0  # values before this one have been computed
+        self._block = np.zeros(0, np.int64)
+        self._row = np.zeros(0, np.int64)
         self._blocks: list[Any] = []
         self._fetched: dict[int, Any] = {}
         self._leaves: dict[int, tuple[Any, Ref]] = {}
         self._new_leaves: dict[tuple[Any, ...], list[tuple[int, Any]]] = {}
-        self._nodes: list[Node] = []
-        self.append = self._nodes.append
-        self._settled = 0  # values before this one have been computed
-        self._checks: list[tuple[list[int], Any]] = []
+        self._checks: list[tuple[Indices, Any]] = []
 
     # -- growing ----------------------------------------------------------------------------------------------------
 
@@ -69,106 +79,58 @@ class Tape:
     def node(self, example: int, signature: Signature, operands: Sequence[Ref], dtypes: Sequence[Any]) -> list[Ref]:
         """A node of one example; its results are computed later."""
         first = self.new_values(len(signature.outputs))
-        self._nodes.append((example, signature, tuple([operand.index for operand in operands]), first))
+        self.nodes.example.append(example)
+        self.nodes.signature.append(signature.index)
+        self.nodes.arity.append(len(operands))
+        self.nodes.result.append(first)
+        self.nodes.operands.extend([operand.index for operand in operands])
         return [
             Ref(first + k, shape, dtype) for k, (shape, dtype) in enumerate(zip(signature.outputs, dtypes, strict=True))
         ]
 
     def new_values(self, count: int) -> int:
         """Room for `count` results of nodes that are about to be appended; the first one's index."""
-        first = len(self._block)
-        self._block.extend([-1] * count)
-        self._row.extend([0] * count)
+        first = self._count
+        self._count += count
         return first
 
     # -- running ----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Computes everything that was appended since, and says in `failed` which examples did what they may not."""
+        grown = np.full(self._count - len(self._block), -1, np.int64)
+        self._block, self._row = np.concatenate([self._block, grown]), np.concatenate([self._row, grown])
         self._place_leaves()
-        nodes = self._nodes.copy()
-        self._nodes.clear()
-        if not nodes:
-            return
-        started_at = time.perf_counter()
-        launches = self._scheduler(self._graph(nodes))
-        self.spent.schedule_s += time.perf_counter() - started_at
-        self.spent.nodes += len(nodes)
-        self.spent.launches += len(launches)
-        for group in launches:
-            self._launch([nodes[k] for k in group.tolist()])
+        if self.nodes.signature:
+            _Run(self, self.nodes).launch_all()
+            self.nodes = Columns()
         for examples, ok in self._checks:
-            self.failed.update(example for example, fine in zip(examples, ok.numpy().tolist(), strict=True) if not fine)
+            self.failed.update(examples[~ok.numpy()].tolist())
         self._checks.clear()
-        self._settled = len(self._block)
+        self._settled = self._count
 
     def _place_leaves(self) -> None:
         for (_, dtype), leaves in self._new_leaves.items():
-            self._put([index for index, _ in leaves], tf.constant(np.stack([array for _, array in leaves]), dtype))
+            block = tf.constant(np.stack([array for _, array in leaves]), dtype)
+            self.put(np.array([index for index, _ in leaves]), block)
         self._new_leaves.clear()
 
-    def _graph(self, nodes: Sequence[Node]) -> Graph:
-        first = self._settled
-        maker = np.full(len(self._block) - first, -1, np.int64)
-        producers, consumers = [], []
-        for k, (_, signature, _, result) in enumerate(nodes):
-            maker[result - first : result - first + len(signature.outputs)] = k
-        makers = maker.tolist()
-        for k, (_, _, operands, _) in enumerate(nodes):
-            for operand in operands:
-                if operand >= first and makers[operand - first] >= 0:
-                    producers.append(makers[operand - first])
-                    consumers.append(k)
-        edges = np.array(producers, np.int64), np.array(consumers, np.int64)
-        return Graph(
-            signature=np.array([signature.index for _, signature, _, _ in nodes], np.int64),
-            single=np.array([signature.single for _, signature, _, _ in nodes]),
-            costly=np.array([signature.costly for _, signature, _, _ in nodes]),
-            producers=edges[0],
-            consumers=edges[1],
-            depth=depths(len(nodes), *edges),
-        )
-
-    def _launch(self, nodes: Sequence[Node]) -> None:
-        signature = nodes[0][1]
-        started_at = time.perf_counter()
-        columns = zip(*(operands for _, _, operands, _ in nodes), strict=True)
-        if signature.op is None:
-            own = [self._gathered([operand for _, _, operands, _ in nodes for operand in operands])]
-        else:
-            own = [self._gathered(column) for column in columns]
-        gathered_at = time.perf_counter()
-        results, ok = signature.launch(own, len(nodes))
-        for k, tensor in enumerate(results):
-            self._put([first + k for _, _, _, first in nodes], tensor)
-        if ok is not None:
-            self._checks.append(([example for example, _, _, _ in nodes], ok))
-        self.spent.gather_s += gathered_at - started_at
-        self.spent.launch_s += time.perf_counter() - gathered_at
-
-    def _put(self, values: Sequence[int], block: Any) -> None:
-        number = len(self._blocks)
+    def put(self, values: Indices, block: Any) -> None:
+        """The values are the rows of `block`."""
+        self._block[values] = len(self._blocks)
+        self._row[values] = np.arange(len(values))
         self._blocks.append(block)
-        for row, value in enumerate(values):
-            self._block[value] = number
-            self._row[value] = row
 
-    def _gathered(self, values: Sequence[int]) -> Any:
+    def gathered(self, values: Indices) -> Any:
         """The values side by side; a copy only where they don't lie so already."""
-        blocks = [self._block[value] for value in values]
-        rows = [self._row[value] for value in values]
-        if min(blocks) == max(blocks):
+        blocks, rows = self._block[values], self._row[values]
+        if (blocks == blocks[0]).all():
             return _taken(self._blocks[blocks[0]], rows)
-        order = sorted(range(len(values)), key=lambda k: blocks[k])
-        parts, start = [], 0
-        while start < len(order):
-            stop = start
-            while stop < len(order) and blocks[order[stop]] == blocks[order[start]]:
-                stop += 1
-            parts.append(_taken(self._blocks[blocks[order[start]]], [rows[k] for k in order[start:stop]]))
-            start = stop
+        order = np.argsort(blocks, kind="stable")
+        borders = np.flatnonzero(np.diff(blocks[order])) + 1
+        parts = [_taken(self._blocks[blocks[part[0]]], rows[part]) for part in np.split(order, borders)]
         joined = tf.concat(parts, 0)
-        if order == list(range(len(order))):
+        if (np.diff(order) > 0).all():
             return joined
         place = np.empty(len(order), np.int32)
         place[order] = np.arange(len(order), dtype=np.int32)
@@ -178,7 +140,7 @@ class Tape:
 
     def value(self, ref: Ref) -> Any:
         """The value of a node that was run, as numpy."""
-        number = self._block[ref.index]
+        number = int(self._block[ref.index])
         if number not in self._fetched:
             self._fetched[number] = self._blocks[number].numpy()
         return as_host(self._fetched[number][self._row[ref.index]], ref.dtype)
@@ -187,9 +149,82 @@ class Tape:
         """The shape of a value that was run."""
         return tuple(self._blocks[self._block[ref.index]].shape[1:])
 
+    def graph(self, nodes: Columns) -> tuple[Graph, Indices, Indices]:
+        """The nodes as the scheduler sees them, with all operands and where each node's begin."""
+        signature, arity = np.array(nodes.signature), np.array(nodes.arity)
+        operands, results = np.array(nodes.operands, np.int64), np.array(nodes.result)
+        table = self._signatures.all
+        kinds, place = np.unique(signature, return_inverse=True)
+        widths = np.array([len(table[kind].outputs) for kind in kinds])[place]
+        maker = np.full(self._count - self._settled, -1, np.int64)
+        for offset in range(int(widths.max())):
+            wide = widths > offset
+            maker[results[wide] + offset - self._settled] = np.flatnonzero(wide)
+        consumers = np.repeat(np.arange(len(signature)), arity)
+        producers = np.where(operands >= self._settled, maker[np.maximum(operands - self._settled, 0)], -1)
+        inner = producers >= 0
+        producers, consumers = producers[inner], consumers[inner]
+        graph = Graph(
+            signature=signature,
+            single=np.array([table[kind].single for kind in kinds])[place],
+            costly=np.array([table[kind].costly for kind in kinds])[place],
+            producers=producers,
+            consumers=consumers,
+            depth=depths(len(signature), producers, consumers),
+        )
+        return graph, operands, np.cumsum(arity) - arity
 
-def _taken(block: Any, rows: Sequence[int]) -> Any:
-    count, first = len(rows), rows[0]
-    if list(rows) == list(range(first, first + count)):
+    def schedule(self, graph: Graph) -> list[Indices]:
+        """The launches, in order."""
+        return self._scheduler(graph)
+
+    def signature(self, index: int) -> Signature:
+        """The signature of that index."""
+        return self._signatures.all[index]
+
+    def check(self, examples: Indices, ok: Any) -> None:
+        """Examples whose `ok` (bool, one for each) is false have failed; it is read when all has been launched."""
+        self._checks.append((examples, ok))
+
+
+class _Run:
+    """The launches of one set of nodes."""
+
+    def __init__(self, tape: Tape, nodes: Columns) -> None:
+        self._tape = tape
+        self._examples, self._results = np.array(nodes.example), np.array(nodes.result)
+        started_at = time.perf_counter()
+        self._graph, self._operands, self._starts = tape.graph(nodes)
+        self._launches = tape.schedule(self._graph)
+        tape.spent.schedule_s += time.perf_counter() - started_at
+        tape.spent.nodes += len(self._results)
+        tape.spent.launches += len(self._launches)
+
+    def launch_all(self) -> None:
+        for group in self._launches:
+            self._launch(group)
+
+    def _launch(self, group: Indices) -> None:
+        tape = self._tape
+        signature = tape.signature(int(self._graph.signature[group[0]]))
+        started_at = time.perf_counter()
+        starts = self._starts[group]
+        if signature.op is None:
+            own = [tape.gathered(self._operands[(starts[:, None] + np.arange(signature.stacked)).ravel()])]
+        else:
+            own = [tape.gathered(self._operands[starts + k]) for k in range(signature.own)]
+        gathered_at = time.perf_counter()
+        results, ok = signature.launch(own, len(group))
+        for k, tensor in enumerate(results):
+            tape.put(self._results[group] + k, tensor)
+        if ok is not None:
+            tape.check(self._examples[group], ok)
+        tape.spent.gather_s += gathered_at - started_at
+        tape.spent.launch_s += time.perf_counter() - gathered_at
+
+
+def _taken(block: Any, rows: Indices) -> Any:
+    count, first = len(rows), int(rows[0])
+    if int(rows[-1]) - first == count - 1 and (np.diff(rows) == 1).all():
         return block if count == block.shape[0] else block[first : first + count]
-    return tf.gather(block, np.array(rows, np.int32))
+    return tf.gather(block, rows)

@@ -58,12 +58,16 @@ class Untemplatable(Exception):
 
 @dataclass
 class Template:
-    """`nodes`: signature, operand registers, and first result, counted from the first value of the instance."""
+    """Nodes as columns: signature, number of operands, first result (counted from the instance's first value), and the
+    registers of all operands."""
 
     inputs: int
     registers: Registers = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
-    nodes: list[tuple[Signature, tuple[int, ...], int]] = field(default_factory=list)
+    signatures: list[int] = field(default_factory=list)
+    arities: list[int] = field(default_factory=list)
+    operands: list[int] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
     results: list[tuple[int, int]] = field(default_factory=list)  # register, offset of the value that it holds
     values: int = 0
     outputs: list[tuple[int, Kind]] = field(default_factory=list)
@@ -82,9 +86,12 @@ class Template:
             registers[register] = first + offset
         for step in self.steps:
             step(registers, expansion)
-        example, append = expansion.example, expansion.tape.append
-        for signature, operands, offset in self.nodes:
-            append((example, signature, tuple([registers[k] for k in operands]), first + offset))
+        nodes = expansion.tape.nodes
+        nodes.example += [expansion.example] * len(self.signatures)
+        nodes.signature += self.signatures
+        nodes.arity += self.arities
+        nodes.result += [first + offset for offset in self.offsets]
+        nodes.operands += [registers[k] for k in self.operands]
         return [
             Ref(registers[k], kind.shape, kind.dtype) if kind.what == "value" else registers[k]  # type: ignore[arg-type]  # known in full
             for k, kind in self.outputs
@@ -272,7 +279,10 @@ class _Compiler:
 
     def _add_node(self, signature: Signature, own: Sequence[int], outputs: Sequence[Var]) -> None:
         template = self.template
-        template.nodes.append((signature, tuple(own), template.values))
+        template.signatures.append(signature.index)
+        template.arities.append(len(own))
+        template.operands += own
+        template.offsets.append(template.values)
         for var, shape in zip(outputs, signature.outputs, strict=True):
             register = self._register()
             template.results.append((register, template.values))
