@@ -21,9 +21,8 @@ carried a second time, batched, only if somebody reads it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -34,7 +33,6 @@ from vectorizer.carries import (
     Carry,
     CompoundCarry,
     KindRaised,
-    ListCarry,
     ListFacts,
     ListWidened,
     SharedCarry,
@@ -47,9 +45,10 @@ from vectorizer.carries import (
 from vectorizer.compounds import CompoundList
 from vectorizer.kinds import Kind
 from vectorizer.lists import ListValue
-from vectorizer.plan import Bound, ListGrowth, step_of
+from vectorizer.loop_lists import LoopLists
+from vectorizer.plan import Bound
 from vectorizer.program import Op
-from vectorizer.values import Size, Value
+from vectorizer.values import Value
 from vectorizer.xla_kernels import compiling
 
 if TYPE_CHECKING:
@@ -80,6 +79,7 @@ class _Loop:
 
     def __post_init__(self) -> None:
         self.plan = self.emitter.plan.loops[self.op]
+        self._lists = LoopLists(self.emitter, self.op, self.inputs, self.batch, self.widened)
         self._cond, self._body = self.op.bodies["cond"], self.op.bodies["body"]
         self._carried = [k for k in range(len(self.inputs)) if k not in self.plan.invariant]
         self._initial = {k: self._start(k) for k in self._carried}
@@ -88,99 +88,23 @@ class _Loop:
         self._exits = [k for k in self._carried if k in self.plan.exits]
         self._other_lists: set[int] = set()  # of which the body makes other lists, not only writes to them
 
-    def _certain_steps(self) -> int | None:
-        """A number of steps that the loop can't exceed, where one is known when the program is built."""
-        bound = self.plan.at_most
-        if bound is None:
-            return None
-        if bound.limit is None:
-            return max(bound.constant or 0, 0) + 1
-        limit = self.inputs[bound.limit]
-        if limit.size is not None:
-            return limit.size.padded + 1 if isinstance(limit.size.padded, int) else None
-        known = limit.static()
-        return None if known is None else max(int(known), 0) + 1
-
-    def _final_length(self, k: int) -> int | None:
-        """Of a list to which every step of a counted loop appends as many elements."""
-        growth, before = self.emitter.plan.lists[self.op].get(k), self.inputs[k].length.static()
-        steps = self._exact_steps()
-        if growth is None or not growth.exact or before is None or steps is None:
-            return None
-        return int(before) + steps * int(growth.most)
-
-    def _exact_steps(self) -> int | None:
-        bound = self.plan.bound
-        if bound is None or self._masked:
-            return None
-        limit = bound.constant if bound.limit is None else self.inputs[bound.limit].static()
-        start, step = self.op.inputs[bound.counter].constant, step_of(self.op, bound.counter)
-        if limit is None or start is None:
-            return None
-        return max(0, -(-(int(limit) + (bound.operator == "LessEqual") - int(start)) // step))
-
-    def _most_steps(self) -> Any:
-        """How often the body can run, as far as that is known before it does: int, scalar tensor, or None."""
-        bound, longest, certain = self.plan.at_most, self._static_room, self._certain_steps()
-        if certain is not None:
-            return certain
-        if bound is None or bound.limit is None or longest is not None:
-            return None if longest is None else longest + 1  # a row that needs more fails
-        limit = self.inputs[bound.limit]
-        largest = tf.reduce_max(tf.concat([tf.reshape(limit.tensor, [-1]), tf.zeros([1], limit.dtype)], 0))
-        return tf.cast(largest, tf.int32) + 1
-
-    @property
-    def _static_room(self) -> int | None:
-        """How large what grows may get where all shapes must be static; a row that needs more fails."""
-        return self.batch.longest if compiling() else None
-
-    @property
-    def _masked(self) -> bool:
-        """Whether some rows may not take part in a step."""
-        return self.plan.predicate == Kind.BATCHED or self.batch.active is not None
-
     # -- what travels -----------------------------------------------------------------------------------------------
 
     def _start(self, k: int) -> Any:
         value, planned = self.inputs[k], self.plan.variables[k]
         if isinstance(value, CompoundList):
-            return value.each(lambda items: self._with_room(k, items))
+            return value.each(lambda items: self._lists.with_room(k, items))
         if isinstance(value, ListValue):
             element = planned.element
             known = element is not None and None not in element and value.dtype != tf.variant
             if value.buffer is None and not known:
                 return value
-            return self._with_room(k, value.materialised(element, self.batch, batched=planned.kind == Kind.BATCHED))
+            return self._lists.with_room(
+                k, value.materialised(element, self.batch, batched=planned.kind == Kind.BATCHED)
+            )
         if planned.kind == Kind.BATCHED:
             return Value(self.batch.rows(value), True, value.sizes, size=value.size, upper=value.upper)
         return value
-
-    def _facts(self, k: int) -> ListFacts:
-        growth = self.emitter.plan.lists[self.op].get(k)
-        facts = self.widened.get(k, ListFacts())
-        if growth is not None and growth.changes:
-            facts = facts.join(ListFacts(growing=True))
-        return replace(facts, uneven=facts.uneven or (facts.growing and self._masked))
-
-    def _with_room(self, k: int, items: ListValue) -> ListValue:
-        """With slots for all that the loop can append, where that is known, and lengths for elements that vary."""
-        facts = self._facts(k)
-        items = items.varying(facts.varying, self.batch)
-        longest = self._static_room
-        for axis in sorted(items.element_lengths) if longest is not None else ():
-            room = items.buffer.shape[axis + 2]
-            items = items.padded(axis, longest if room is None or room < longest else room)
-        if not facts.growing or items.roomy:
-            return items.never_empty()
-        most = self.emitter.plan.lists[self.op].get(k, ListGrowth(True, math.inf)).most
-        steps = self._most_steps() if most else 0
-        if longest is not None and (steps is None or most == math.inf):
-            steps, most = longest, 1  # a row that needs more fails
-        if steps is None or most == math.inf:
-            lengths = tf.cast(self.batch.rows(items.length), tf.int32)
-            return items.grown(_at_least_one(items.slots)).of_lengths(lengths) if facts.uneven else items
-        return replace(items.grown(_at_least_one(items.slots + steps * int(most))), roomy=True)
 
     def _learn_lists(self) -> None:
         """Lists whose elements have no static shape before the loop: a trial emission of the body makes some."""
@@ -195,40 +119,21 @@ class _Loop:
         self._trial([self._carry(k) for k in self._carried], learn)
         for k, found, graph in made:
             if isinstance(found, CompoundList):
-                parts = tuple(self._like(k, part, graph) for part in found.items)
+                parts = tuple(self._lists.like(k, self._initial[k], part, graph) for part in found.items)
                 self._initial[k] = CompoundList(found.pattern, parts).of_origin(self._initial[k])
             elif found.buffer is not None:
-                self._initial[k] = self._like(k, found, graph)
+                self._initial[k] = self._lists.like(k, self._initial[k], found, graph)
 
     def _unknown(self, k: int) -> bool:
         value = self._initial[k]
         return isinstance(value, ListValue) and value.buffer is None
 
-    def _like(self, k: int, found: ListValue, graph: Any) -> ListValue:
-        """The list at the loop's start, whose elements are like those that a trial emission `found`."""
-        start = replace(self._initial[k], dtype=found.dtype)
-        first = 2 if found.batched else 1
-        shape = found.buffer.shape.as_list()[first:]
-        stable = {axis: size for axis, size in found.element_sizes.items() if not made_in(graph, size)}
-        varying = [
-            axis
-            for axis, size in enumerate(shape)
-            if axis not in stable and (size is None or axis in found.element_sizes or axis in found.element_lengths)
-        ]
-        if not (stable or varying):
-            batched = self.plan.variables[k].kind == Kind.BATCHED or found.batched
-            return self._with_room(k, start.materialised(shape, self.batch, batched=batched))
-        room: list[Any] = [size if size is not None else 1 for size in shape]
-        for axis, size in stable.items():
-            room[axis] = size.padded
-        return self._with_room(k, start.open(room, varying, self.batch, stable))
-
     def _carry(self, k: int) -> Carry:
         value = self._initial[k]
         if isinstance(value, CompoundList):
-            return CompoundCarry(value, tuple(self._list_carry(k, items) for items in value.items))
+            return CompoundCarry(value, tuple(self._lists.carry(k, items) for items in value.items))
         if isinstance(value, ListValue):
-            return UnknownListCarry(value) if value.buffer is None else self._list_carry(k, value)
+            return UnknownListCarry(value) if value.buffer is None else self._lists.carry(k, value)
         var = self._body.inputs[k]
         if self.plan.variables[k].kind == Kind.BATCHED:
             shape = value.shape if var.rank is None else var.shape.as_list()
@@ -238,11 +143,6 @@ class _Loop:
             return carry_changing(value, changing, self.batch, stable)
         upper = _LARGEST_COUNTER if k in self.plan.counters else None
         return SharedCarry(k, upper, dynamic=var.rank is not None and None in var.shape.as_list())
-
-    def _list_carry(self, k: int, items: ListValue) -> ListCarry:
-        facts, fixed = self._facts(k), self._static_room is not None
-        uneven = facts.uneven or (facts.growing and items.size is not None)
-        return ListCarry(k, items, facts.growing, uneven, fixed)
 
     def _settle_sizes(self, carries: list[Carry]) -> list[Carry]:
         """Ragged variables whose Size the body changes carry their lengths: found by a trial emission of the body."""
@@ -280,7 +180,7 @@ class _Loop:
 
         def trial(*tensors: Any) -> Any:
             values = unpack_all(carries, tensors)
-            active = tf.ones([self.batch.size], tf.bool) if self._masked else None
+            active = tf.ones([self.batch.size], tf.bool) if self._lists.masked else None
             inner = self.batch.within(active, ok=tf.ones([self.batch.size], tf.bool))
             results = self.emitter.run(self._body, self._bind(values), inner)
             look(carries, results, tf.compat.v1.get_default_graph())
@@ -331,7 +231,7 @@ class _Loop:
         """Rows that took no part in the loop have the list from before it, unless an unmasked body made another."""
         if not isinstance(value, ListValue | CompoundList):
             return value
-        length = self._final_length(k)
+        length = self._lists.final_length(k)
         if length is not None:
             value = value.of_length(length)
         elif not (compiling() or self.inputs[k].roomy):
@@ -384,7 +284,7 @@ class _Loop:
 
         ok = self._all_ok()
         out, ok = tf.while_loop(
-            go, body, (flat, ok), shape_invariants=(shapes, ok.shape), maximum_iterations=self._certain_steps()
+            go, body, (flat, ok), shape_invariants=(shapes, ok.shape), maximum_iterations=self._lists.certain_steps()
         )
         return list(out), [], ok
 
@@ -401,7 +301,7 @@ class _Loop:
         start = (predicate, flat, first.ok)
         invariants = (predicate.shape, shapes, first.ok.shape)
         _, out, ok = tf.while_loop(
-            lambda go, *_: go, body, start, shape_invariants=invariants, maximum_iterations=self._certain_steps()
+            lambda go, *_: go, body, start, shape_invariants=invariants, maximum_iterations=self._lists.certain_steps()
         )
         return list(out), [], ok
 
@@ -435,7 +335,7 @@ class _Loop:
         ok = self._all_ok()
         invariants = (shapes, [tensor.shape for tensor in exits], ok.shape)
         out, exits_out, ok = tf.while_loop(
-            go, body, (flat, exits, ok), shape_invariants=invariants, maximum_iterations=self._certain_steps()
+            go, body, (flat, exits, ok), shape_invariants=invariants, maximum_iterations=self._lists.certain_steps()
         )
         return list(out), list(exits_out), ok
 
@@ -459,18 +359,9 @@ class _Loop:
             body,
             start,
             shape_invariants=invariants,
-            maximum_iterations=self._certain_steps(),
+            maximum_iterations=self._lists.certain_steps(),
         )
         return list(out), list(exits_out), ok
-
-
-def made_in(graph: Any, size: Size) -> bool:
-    """Whether a Size was made while this graph was built, so that nothing outside of it can refer to it."""
-    return any(getattr(tensor, "graph", None) is graph for tensor in (size.lengths, size.padded))
-
-
-def _at_least_one(slots: Any) -> Any:
-    return max(slots, 1) if isinstance(slots, int) else tf.maximum(slots, 1)
 
 
 def _compare(bound: Bound, counter: Any, limit: Any) -> Any:

@@ -201,10 +201,13 @@ def _past_the_end_is_padding(items: ListValue, index: Value, batch: Batch) -> bo
     return bound is not None and items.size is not None and bound == (id(index.tensor), id(items.size))
 
 
-@converts("TensorListStack", checks="elements differ in shape", always=True)
+@converts("TensorListStack", checks="elements differ in shape, or there is none and none is known", always=True)
 def convert_list_stack(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Value]:
     """`ta.stack`."""
     items = _plain(inputs[0])
+    known, result = inputs[1].static(), op.outputs[0].shape
+    if known is not None and (known < 0).any() and not (result.rank and result[1:].is_fully_defined()):
+        batch.check(items.length.tensor > 0)  # TensorFlow stacks nothing only if it knows the elements' shape
     items = items.materialised(_stack_shape(op, inputs[1]), batch, batched=items.size is not None)
     return [stacked(items, batch)]
 
