@@ -15,8 +15,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from vectorizer.effects import DRAWS, Randomness
 from vectorizer.kinds import Abstract, Kind, join
-from vectorizer.program import Op, Program, Var
+from vectorizer.program import CUSTOM_GRADIENT, Op, Program, Var
 
 
 @dataclass
@@ -35,15 +36,16 @@ class Analysis:
     values: dict[Var, Abstract] = field(default_factory=dict)
     loops: dict[Op, LoopFacts] = field(default_factory=dict)
     branches: dict[Op, Kind] = field(default_factory=dict)
+    draws: Kind = Kind.BATCHED  # what a stateful random op gives
 
     def kind(self, var: Var) -> Kind:
         """The kind of one value."""
         return self.values[var].kind
 
 
-def analyse(program: Program, inputs: Mapping[Var, Abstract]) -> Analysis:
+def analyse(program: Program, inputs: Mapping[Var, Abstract], randomness: Randomness = "error") -> Analysis:
     """Kinds of every value of `program`, given those of its inputs."""
-    analysis = Analysis()
+    analysis = Analysis(draws=Kind.SHARED if randomness == "same" else Kind.BATCHED)
     _Walk(analysis, masked=False).run(program, [inputs[var] for var in program.inputs])
     return analysis
 
@@ -78,6 +80,8 @@ class _Walk:
         kind = join(operand.kind for operand in operands)
         if op.type != "Const" and kind == Kind.CONSTANT and not _foldable(op):
             kind = Kind.SHARED
+        if op.type in DRAWS:
+            kind = max(kind, self._analysis.draws)
         return [Abstract(kind) for _ in op.outputs]
 
     def _branches(self, op: Op, operands: Sequence[Abstract]) -> list[Abstract]:
@@ -237,7 +241,12 @@ def _hashable(shape: Any) -> tuple[int | None, ...] | None:
     return tuple(shape.as_list()) if shape.rank is not None else None
 
 
+def _custom_gradient(op: Op, operands: Sequence[Abstract], masked: bool) -> list[Abstract] | None:
+    return list(operands[: len(op.outputs)])
+
+
 _RULES = {
+    CUSTOM_GRADIENT: _custom_gradient,
     "Shape": _shape,
     "ShapeN": _shape,
     "Size": _size,

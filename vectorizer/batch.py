@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from vectorizer.effects import Randomness
 from vectorizer.values import NotConvertible, Size, Value, as_rows, at_axis, number
 
 
@@ -15,7 +16,9 @@ class Batch:
     `active` (bool [B], or None for all) marks rows whose values matter here: in a loop those that still run,
     in a branch those that took it. `check` records errors of active rows in `ok`; nothing raises.
     `bounded_by` is (id of the counter's tensor, id of the Size) in a loop `while counter < size`. `longest`
-    bounds sizes born inside the program where all shapes must be static: a row that needs more fails.
+    bounds sizes born inside the program where all shapes must be static: a row that needs more fails. `real` (an int
+    or scalar tensor, or None for all) is how many rows, from the front, are examples; those behind only fill the batch
+    up, and nothing that the outside sees may be done for them. `randomness` is how stateful ops draw.
     """
 
     def __init__(
@@ -26,11 +29,15 @@ class Batch:
         ok: Any = None,
         longest: int | None = None,
         bounded_by: Any = None,
+        real: Any = None,
+        randomness: Randomness = "error",
     ) -> None:
         self.size = size
         self.active = active
         self.longest = longest
         self.bounded_by = bounded_by
+        self.real = real
+        self.randomness = randomness
         self._ok = ok
         self._placed: dict[tuple[int, int], tuple[Any, Any]] = {}
 
@@ -60,7 +67,20 @@ class Batch:
 
     def within(self, active: Any, ok: Any = None, bounded_by: Any = None) -> Batch:
         """The same rows inside a loop or branch, of which only `active` count. Starts with its own `ok`."""
-        return Batch(self.size, active=active, ok=ok, longest=self.longest, bounded_by=bounded_by)
+        return Batch(
+            self.size,
+            active=active,
+            ok=ok,
+            longest=self.longest,
+            bounded_by=bounded_by,
+            real=self.real,
+            randomness=self.randomness,
+        )
+
+    def counted(self) -> Any:
+        """Bool [B]: the rows that are examples and active here."""
+        real = self.size if self.real is None else self.real
+        return self.and_active(tf.range(self.size) < real)
 
     def and_active(self, rows: Any) -> Any:
         """`rows` (bool [B]) of those that are active here."""

@@ -12,11 +12,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from vectorizer import branches, fallback, loops
+from vectorizer import branches, custom_gradients, fallback, loops
+from vectorizer.analysis import analyse
 from vectorizer.batch import Batch
 from vectorizer.converters.tensor_lists import convert_list_arithmetic
-from vectorizer.errors import Unconvertible
-from vectorizer.plan import Plan
+from vectorizer.effects import Options
+from vectorizer.errors import Unconvertible, VectorizationError
+from vectorizer.kinds import Abstract, Kind
+from vectorizer.plan import Plan, make_plan
 from vectorizer.program import Op, Program, Var
 from vectorizer.registry import convert, find, run_unchanged
 from vectorizer.report import Report
@@ -83,6 +86,8 @@ class Emitter:
             results = convert_list_arithmetic(op, inputs, batch)
             if results is not None:
                 return results
+        if op.gradient is not None:
+            return self._custom_gradient(op, inputs, batch)
         if find(op.type) is None and not any(value.batched for value in inputs):
             return run_unchanged(op, inputs)
         try:
@@ -95,6 +100,19 @@ class Emitter:
                 raise  # lists have no rows that could be taken one by one
             self.report.add_fallback(op, str(reason))
             return fallback.emit_per_row(op, inputs, batch)
+
+    def _custom_gradient(self, op: Op, inputs: Sequence[Any], batch: Batch) -> Sequence[Any]:
+        """The gradient is planned and emitted when it is asked for, into the graph of the gradients."""
+
+        def run(program: Program, values: Sequence[Any], inner: Batch) -> list[Any]:
+            operands = zip(program.inputs, values, strict=True)
+            kinds = {var: Abstract(Kind.BATCHED if value.batched else Kind.SHARED) for var, value in operands}
+            plan = make_plan(program, analyse(program, kinds, inner.randomness), Options(inner.randomness))
+            if plan.refused:
+                raise VectorizationError(f"the gradient function {op.where()}", plan.refused)
+            return Emitter(plan, self.report.scratch(), self._large).run(program, values, inner)
+
+        return custom_gradients.emit(op, inputs, batch, run)
 
 
 def _settled(value: Any, var: Var, batch: Batch) -> Any:

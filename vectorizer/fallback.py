@@ -21,7 +21,7 @@ def emit_per_row(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Value]:
     if any(var.shape.rank is None for var in op.outputs):
         raise NotConvertible("it would be looped over the rows, but has a result of unknown rank")
     if not op.outputs:
-        _run_for_effect(op, inputs, batch)
+        run_for_effect(op, inputs, batch)
         return []
     collectors = [
         tf.TensorArray(var.dtype, size=batch.size, infer_shape=False, element_shape=var.shape) for var in op.outputs
@@ -61,12 +61,15 @@ def _nothing(var: Var) -> Any:
     return tf.fill(shape, "") if var.dtype == tf.string else tf.zeros(shape, var.dtype)
 
 
-def _run_for_effect(op: Op, inputs: Sequence[Any], batch: Batch) -> None:
+def run_for_effect(op: Op, inputs: Sequence[Any], batch: Batch) -> None:
+    """Only for rows that are examples: the outside would see what is done for the others."""
+
     def body(row: Any) -> Any:
         with tf.control_dependencies([_effect(op, inputs, row, batch)]):
             return [row + 1]
 
-    tf.while_loop(lambda row: row < batch.size, body, [tf.constant(0)], parallel_iterations=1)
+    real = batch.size if batch.real is None else batch.real
+    tf.while_loop(lambda row: row < real, body, [tf.constant(0)], parallel_iterations=1)
 
 
 def _effect(op: Op, inputs: Sequence[Any], row: Any, batch: Batch) -> Any:

@@ -10,6 +10,7 @@ from functools import reduce
 import tensorflow as tf
 
 from vectorizer.analysis import Analysis
+from vectorizer.effects import Options, refusals
 from vectorizer.errors import Finding
 from vectorizer.kinds import Abstract, Kind
 from vectorizer.program import Op, Program, Var
@@ -110,7 +111,11 @@ class Plan:
                 lines.append(f"{op.type} {op.where()}: {self.loops[op].strategy}")
             elif op in self.branch_kinds:
                 lines.append(f"{op.type} {op.where()}: {self.branch_strategy(op)}")
-            elif find(op.type) is None and any(self.analysis.kind(var) == Kind.BATCHED for var in op.inputs):
+            elif (
+                find(op.type) is None
+                and op.gradient is None
+                and any(self.analysis.kind(var) == Kind.BATCHED for var in op.inputs)
+            ):
                 lines.append(f"{op.type} {op.where()}: looped over rows, no converter")
         return "\n".join(lines) or "every op native, no control flow"
 
@@ -121,13 +126,16 @@ class Plan:
         return "one branch runs for all rows"
 
 
-def make_plan(program: Program, analysis: Analysis) -> Plan:
-    """The plan of a whole program."""
-    from vectorizer.converters.state import REFUSED
-
+def make_plan(
+    program: Program,
+    analysis: Analysis,
+    options: Options | None = None,
+    resource_names: Mapping[Var, str] | None = None,
+) -> Plan:
+    """The plan of a whole program. `resource_names`: those of captured variables, for messages."""
     plan = Plan(program, analysis)
     _plan_program(plan, program, frozenset(program.outputs))
-    plan.refused = [Finding(op, REFUSED[op.type]) for op in program.walk() if op.type in REFUSED]
+    plan.refused = refusals(program, analysis.kind, options or Options(), resource_names or {})
     return plan
 
 

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+CUSTOM_GRADIENT = "CustomGradient"
+
 
 @dataclass(frozen=True, eq=False)
 class Var:
@@ -33,8 +35,26 @@ class Var:
 
 
 @dataclass(frozen=True, eq=False)
+class Gradient:
+    """What stands in for the gradient of an op that TensorFlow knows another one for.
+
+    `program` maps the gradients of the op's results, and the captured operands, to the gradients of its arguments
+    `positions`; None where it can't be had, for `reason`.
+    """
+
+    program: Program | None
+    arguments: int
+    positions: tuple[int, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, eq=False)
 class Op:
-    """One operation: a TensorFlow op type, its operands, attributes, nested programs and where it came from."""
+    """One operation: a TensorFlow op type, its operands, attributes, nested programs and where it came from.
+
+    An op of type `CUSTOM_GRADIENT` hands its first operands on as its outputs; its `gradient` is the user's. The other
+    operands are first the arguments that the gradient is for, then what the gradient reads.
+    """
 
     type: str
     name: str
@@ -44,6 +64,7 @@ class Op:
     definition: Any
     source: str | None = None
     bodies: Mapping[str, Program] = field(default_factory=dict)
+    gradient: Gradient | None = None
 
     def __repr__(self) -> str:
         outputs = ", ".join(map(repr, self.outputs))

@@ -49,7 +49,7 @@ def split(program: Program, fallbacks: frozenset[Op]) -> Stages:
     """Assign each top-level op to a stage."""
     producer = {var: op for op in program.ops for var in op.outputs}
     host = {op for op in program.ops if op.type != "Const" and not is_compilable(op, fallbacks)}
-    free = _free(program)
+    free = _free(program, host)
     early = _leading_to_early_host(program, producer, host)
     stage: dict[Op, int] = {}
     for op in program.ops:
@@ -76,12 +76,14 @@ def split(program: Program, fallbacks: frozenset[Op]) -> Stages:
     return Stages(kept[0], kept[1], kept[2], entering, leaving, whole)
 
 
-def _free(program: Program) -> set[Op]:
-    """Ops that depend on constants only."""
+def _free(program: Program, host: set[Op]) -> set[Op]:
+    """Ops that depend on constants only, and may be in any stage."""
     free: set[Op] = set()
     made: set[Var] = set()
     for op in program.ops:
-        if not op.bodies and not op.type.startswith("TensorList") and all(var in made for var in op.inputs):
+        nested = op.bodies or op.type.startswith("TensorList")
+        stateful = op.definition is not None and op.definition.is_stateful  # what draws or prints does it once
+        if not (nested or stateful or op in host) and all(var in made for var in op.inputs):
             free.add(op)
             made.update(op.outputs)
     return free

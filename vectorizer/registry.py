@@ -39,6 +39,8 @@ _CONVERTER_MODULES = (
     "linalg",
     "gradients",
     "state",
+    "random",
+    "printing",
 )
 
 

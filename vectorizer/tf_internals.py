@@ -144,12 +144,37 @@ _INTERNAL_ATTRIBUTE = re.compile(r"^_")
 
 
 def attributes(op: Any) -> dict[str, Any]:
-    """All attributes that the op's definition declares, by name, plus `_gradient_op_type` where set."""
-    names = [attr.name for attr in op.op_def.attr]
-    found = {name: attribute(op, name) for name in names}
-    if "_gradient_op_type" in op.node_def.attr:
-        found["_gradient_op_type"] = op.get_attr("_gradient_op_type")
-    return found
+    """All attributes that the op's definition declares, by name."""
+    return {attr.name: attribute(op, attr.name) for attr in op.op_def.attr}
+
+
+def gradient_override(op: Any) -> str:
+    """The name under which a gradient for `op` itself is registered, by `tf.custom_gradient` or an override map."""
+    try:
+        name = op.get_attr("_gradient_op_type")
+    except ValueError:
+        return ""
+    name = name.decode() if isinstance(name, bytes) else str(name)
+    return "" if _is_the_ordinary_gradient(name) else name
+
+
+_ONLY_SAVES_MEMORY = frozenset({"swish.<locals>.swish_impl.<locals>.grad"})
+
+
+def _is_the_ordinary_gradient(name: str) -> bool:
+    """Whether TensorFlow itself registered it, so as to keep less in memory; models have dozens of `tf.nn.silu`."""
+    try:
+        user = _of_closure(_of_closure(registered_gradient(name), "tape_grad_fn"), "grad_fn")
+    except LookupError:
+        return False
+    return getattr(user, "__qualname__", "") in _ONLY_SAVES_MEMORY and user.__module__.startswith("tensorflow.")
+
+
+def _of_closure(function: Any, variable: str) -> Any:
+    code = getattr(function, "__code__", None)
+    if code is None or variable not in code.co_freevars:
+        return None
+    return function.__closure__[code.co_freevars.index(variable)].cell_contents
 
 
 def flat_call(concrete: Any) -> Callable[[Sequence[Any]], Sequence[Any]]:
@@ -174,3 +199,18 @@ def definition(op_type: str) -> Any:
     from tensorflow.python.framework import op_def_registry
 
     return op_def_registry.get(op_type)
+
+
+def registered_gradient(name: str) -> Callable[..., Any]:
+    """The gradient function `(op, *gradients)` that is registered under `name`. Raises LookupError."""
+    from tensorflow.python.framework import ops
+
+    function: Callable[..., Any] = ops.gradient_registry.lookup(name)
+    return function
+
+
+def watch_variables(variables: Sequence[Any]) -> None:
+    """Have tapes around calls of the function being traced know that it reads these variables."""
+    graph = tf.compat.v1.get_default_graph()
+    for variable in variables:
+        graph.watch_variable(variable)

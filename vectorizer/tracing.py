@@ -19,29 +19,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from vectorizer import tf_internals
+from vectorizer import custom_gradients, tf_internals
+from vectorizer.effects import has_own_effect
 from vectorizer.hoisting import hoist
-from vectorizer.program import Op, Program, Var
+from vectorizer.program import CUSTOM_GRADIENT, Gradient, Op, Program, Var
 
-EFFECTS = frozenset(
-    {
-        "Assert",
-        "PrintV2",
-        "Print",
-        "CheckNumerics",
-        "CheckNumericsV2",
-        "AssignVariableOp",
-        "AssignAddVariableOp",
-        "AssignSubVariableOp",
-        "ResourceScatterUpdate",
-        "ResourceScatterAdd",
-        "ResourceScatterSub",
-        "ScatterNdUpdate",
-        "LookupTableInsertV2",
-        "EagerPyFunc",
-        "PyFunc",
-    }
-)
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _LARGEST_FOLDED = 4096  # elements
 _BODY_ATTRS = {
@@ -80,27 +62,47 @@ def _function_types() -> tuple[type, ...]:
     return (type(tf.function(lambda: None)),)
 
 
-def normalise(concrete: Any) -> Program:
-    """The Program of a ConcreteFunction; its captured tensors become `Program.captures`."""
+def normalise(concrete: Any, *, gradients: bool = False) -> Program:
+    """The Program of a ConcreteFunction; its captured tensors become `Program.captures`.
+
+    `gradients`: keep custom gradients, as ops of type `CUSTOM_GRADIENT`.
+    """
     graph = concrete.graph
-    inputs, ops, outputs = _Normaliser(graph).run(graph.outputs)
+    normaliser = _Normaliser(graph, gradients=gradients, read_only_by_gradients={})
+    inputs, ops, outputs = normaliser.run(graph.outputs)
     captured = inputs[len(inputs) - len(concrete.captured_inputs) :]
-    captures = dict(zip(captured, concrete.captured_inputs, strict=True))
-    program = eliminate_dead_code(Program(inputs, ops, outputs, captures))
+    captures = dict(zip(captured, concrete.captured_inputs, strict=True)) | normaliser.captures
+    program = eliminate_dead_code(Program([*inputs, *normaliser.captures], ops, outputs, captures))
     return eliminate_dead_code(hoist(program))
 
 
 class _Normaliser:
     """Turns one FuncGraph into Vars and Ops; calls are inlined by recursion with their arguments bound.
 
-    `known`: inputs, by position, that are constants wherever this graph is used.
+    `known`: inputs, by position, that are constants wherever this graph is used. `read_only_by_gradients` collects what
+    custom gradients capture from outside of the function; None inside loops and branches, which can't be given more
+    operands.
     """
 
-    def __init__(self, graph: Any, known: Mapping[int, Any] | None = None) -> None:
+    def __init__(
+        self,
+        graph: Any,
+        *,
+        gradients: bool,
+        read_only_by_gradients: dict[Var, Any] | None = None,
+        known: Mapping[int, Any] | None = None,
+    ) -> None:
         self._graph = graph
         self._known = known or {}
+        self._gradients = gradients
+        self._more = read_only_by_gradients
         self._vars: dict[int, Var] = {}
         self._ops: list[Op] = []
+
+    @property
+    def captures(self) -> dict[Var, Any]:
+        """What only custom gradients read from outside of the function."""
+        return self._more or {}
 
     def run(self, outputs: Sequence[Any]) -> tuple[list[Var], list[Op], list[Var]]:
         inputs = []
@@ -123,7 +125,8 @@ class _Normaliser:
                 scope[id(tensor)] = Var(prefix + op.name, tensor.dtype, tensor.shape)
             return
         inputs = tuple(scope[id(tensor)] for tensor in op.inputs)
-        if op.type == "Identity" and not op.outputs[0].dtype.is_compatible_with(tf.resource):
+        override = tf_internals.gradient_override(op) if self._gradients else ""
+        if op.type == "Identity" and not override and not op.outputs[0].dtype.is_compatible_with(tf.resource):
             scope[id(op.outputs[0])] = inputs[0]
             return
         if op.type in _CALLS:
@@ -154,6 +157,41 @@ class _Normaliser:
                 bodies,
             )
         )
+        if override and not bodies:
+            self._override_gradient(op, override, scope, outputs)
+
+    def _override_gradient(self, op: Any, name: str, scope: dict[int, Var], results: Sequence[Var]) -> None:
+        """Put an op behind `op` that hands its results on and has the gradient that is registered as `name`."""
+        made = tuple(Var(f"{var.name}/custom_gradient", var.dtype, var.shape) for var in results)
+        captured: list[Var] = []
+        try:
+            concrete, positions = custom_gradients.trace_gradient(op, name)
+            captured = [self._captured(tensor, op.graph, scope) for tensor in concrete.captured_inputs]
+            gradient = Gradient(normalise(concrete, gradients=True), len(op.inputs), positions)
+        except (LookupError, TypeError, ValueError, NotImplementedError) as error:
+            gradient = Gradient(None, len(op.inputs), reason=str(error))
+        operands = (*results, *(scope[id(tensor)] for tensor in op.inputs), *captured)
+        source = tf_internals.user_source(op)
+        self._ops.append(
+            Op(CUSTOM_GRADIENT, f"{op.name}/custom_gradient", operands, made, {}, None, source, gradient=gradient)
+        )
+        for tensor, var in zip(op.outputs, made, strict=True):
+            scope[id(tensor)] = var
+
+    def _captured(self, tensor: Any, graph: Any, scope: dict[int, Var]) -> Var:
+        """What a custom gradient reads, as a value of this program."""
+        if id(tensor) in scope:
+            return scope[id(tensor)]
+        for outer, inner in graph.captures:
+            if outer is tensor and id(inner) in scope:
+                return scope[id(inner)]
+        if self._more is None or not hasattr(tensor, "numpy"):
+            raise LookupError("it reads a value from outside of the loop, branch or function that it is in")
+        known = next((var for var, other in self._more.items() if other is tensor), None)
+        if known is None:
+            known = Var("read_by_gradient", tensor.dtype, tensor.shape)
+            self._more[known] = tensor
+        return known
 
     def _bodies(self, op: Any, graph: Any, attrs: dict[str, Any], inputs: Sequence[Var]) -> dict[str, Program]:
         """The nested programs of a loop or branch; their functions leave `attrs`. Constants enter them as such."""
@@ -167,9 +205,12 @@ class _Normaliser:
         operands = inputs if "body" in graphs else inputs[1:]
         known = {k: var.constant for k, var in enumerate(operands) if var.constant is not None}
         if "body" in graphs and known:
-            unchanged = _nested(graphs["body"], {})
+            unchanged = self._nested(graphs["body"], {})
             known = {k: value for k, value in known.items() if unchanged.outputs[k] is unchanged.inputs[k]}
-        return {role: _nested(nested, known) for role, nested in graphs.items()}
+        return {role: self._nested(nested, known) for role, nested in graphs.items()}
+
+    def _nested(self, graph: Any, known: Mapping[int, Any]) -> Program:
+        return Program(*_Normaliser(graph, gradients=self._gradients, known=known).run(graph.outputs))
 
     def _inline(self, op: Any, graph: Any, scope: dict[int, Var], prefix: str, inputs: tuple[Var, ...]) -> None:
         function = tf_internals.attribute(op, "f")
@@ -178,10 +219,6 @@ class _Normaliser:
         self._emit_graph(nested, inner, f"{prefix}{op.name}/")
         for tensor, result in zip(op.outputs, nested.outputs, strict=True):
             scope[id(tensor)] = inner[id(result)]
-
-
-def _nested(graph: Any, known: Mapping[int, Any]) -> Program:
-    return Program(*_Normaliser(graph, known).run(graph.outputs))
 
 
 def fold(op: Any, inputs: Sequence[Var], attrs: Mapping[str, Any]) -> Any:
@@ -248,7 +285,7 @@ def eliminate_dead_code(program: Program) -> Program:
 
 def has_effect(op: Op) -> bool:
     """Whether `op`, or an op nested in it, must run although nobody reads its outputs."""
-    return op.type in EFFECTS or any(has_effect(inner) for body in op.bodies.values() for inner in body.ops)
+    return has_own_effect(op) or any(has_effect(inner) for body in op.bodies.values() for inner in body.ops)
 
 
 def _shrink_loop(op: Op, live: set[Var]) -> Op:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,13 +14,14 @@ from vectorizer import regions
 from vectorizer.analysis import analyse
 from vectorizer.batch import Batch
 from vectorizer.boundary import Boundary
+from vectorizer.effects import SUMMED, Options, Randomness
 from vectorizer.emission import Emitter
 from vectorizer.errors import Finding, Unconvertible, VectorizationError
 from vectorizer.kinds import Abstract, Kind
 from vectorizer.plan import make_plan
 from vectorizer.program import Var
 from vectorizer.report import Report
-from vectorizer.tf_internals import flat_call
+from vectorizer.tf_internals import flat_call, watch_variables
 from vectorizer.tracing import normalise, trace_function
 from vectorizer.values import Size, batched, dimension, pad_axis, shared
 from vectorizer.xla_kernels import under_xla
@@ -37,21 +38,40 @@ class Bound:
     axis: int | None
 
 
-def vectorize(fn: Callable[..., Any], specs: Sequence[Any] | Mapping[str, Any], *, strict: bool = False) -> Vectorized:
+def vectorize(
+    fn: Callable[..., Any],
+    specs: Sequence[Any] | Mapping[str, Any],
+    *,
+    strict: bool = False,
+    randomness: Randomness = "error",
+    sum_assign_add: bool = False,
+) -> Vectorized:
     """Vectorize a per-example function once.
 
     `specs`: tf.TensorSpecs of ONE example, None for variable dimensions; a mapping has `fn` called by keyword.
     `strict`: an op that could only be looped over the rows is an error.
+    `randomness`: what ops that draw from hidden state (`tf.random.normal`, a `tf.random.Generator`) do in a batch:
+    "error" refuses them, "different" draws independently for each row, "same" draws once for all rows.
+    `sum_assign_add`: allow `variable.assign_add` and `assign_sub` outside of loops and branches; the values of the
+    real rows that are `ok` are summed and added once for the batch.
 
     Raises VectorizationError, which lists every op that stands in the way.
     """
-    return Vectorized(fn, specs, strict=strict)
+    return Vectorized(fn, specs, strict=strict, options=Options(randomness, sum_assign_add))
 
 
 class Vectorized:
     """A per-example function and its batched programs. See `docs/architecture.md` for what crosses `compile`."""
 
-    def __init__(self, fn: Callable[..., Any], specs: Sequence[Any] | Mapping[str, Any], *, strict: bool) -> None:
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        specs: Sequence[Any] | Mapping[str, Any],
+        *,
+        strict: bool,
+        options: Options | None = None,
+    ) -> None:
+        self._options = options or Options()
         self._name = getattr(fn, "__name__", type(fn).__name__)
         self.concrete, self._positional = trace_function(fn, specs)
         named = isinstance(specs, Mapping)
@@ -60,7 +80,7 @@ class Vectorized:
         self.per_example = fn if hasattr(fn, "get_concrete_function") else tf.function(fn)
         self._named = named
         self._structure = self.concrete.structured_outputs
-        self.program = normalise(self.concrete)
+        self.program = normalise(self.concrete, gradients=True)
         self._check_inputs()
         self.output_specs = tuple(tf.TensorSpec(var.shape, var.dtype) for var in self.program.outputs)
         self.output_names = _output_names(self._structure, len(self.output_specs))
@@ -72,10 +92,16 @@ class Vectorized:
         self._explicit = self.program.inputs[: len(self.input_specs)]
         abstract = {var: Abstract(Kind.BATCHED) for var in self._explicit}
         abstract |= {var: Abstract(Kind.SHARED) for var in self.program.captures}
-        self._plan = make_plan(self.program, analyse(self.program, abstract))
+        analysis = analyse(self.program, abstract, self._options.randomness)
+        self._plan = make_plan(self.program, analysis, self._options, self._resource_names())
         if self._plan.refused:
             raise VectorizationError(self._name, self._plan.refused)
         self.report = Report(self._name, self._plan)
+        # What is summed into variables comes last, when it is known which rows are ok.
+        self._sums = [op for op in self.program.ops if op.type in SUMMED]
+        summed = [var for op in self._sums for var in op.inputs]
+        others = [op for op in self.program.ops if op not in self._sums]
+        self._before_sums = replace(self.program, ops=others, outputs=[*self.program.outputs, *summed])
         self._constants: dict[Var, Any] = {}
         self.output_dims: tuple[tuple[int, int], ...] = ()
         self._flexible = self._build(self.report, None, None, jit=False)
@@ -87,6 +113,10 @@ class Vectorized:
                 raise ValueError(
                     f"input {name!r}: its rank must be known; give a shape, with None for variable dimensions"
                 )
+
+    def _resource_names(self) -> dict[Var, str]:
+        names = {id(variable.handle): variable.name.removesuffix(":0") for variable in self.concrete.graph.variables}
+        return {var: names[id(tensor)] for var, tensor in self.program.captures.items() if id(tensor) in names}
 
     def _strict(self, strict: bool) -> None:
         if not (strict and self.report.fallbacks):
@@ -124,7 +154,8 @@ class Vectorized:
 
     @functools.cached_property
     def _stages(self) -> regions.Stages:
-        return regions.split(self.program, frozenset(self.report.looped))
+        stages = regions.split(self._before_sums, frozenset(self.report.looped))
+        return replace(stages, whole=stages.whole and not self._sums)
 
     def _build(self, report: Report, rows: int | None, lengths: tuple[int, ...] | None, *, jit: bool) -> BatchedProgram:
         specs = self._batched_specs(rows, lengths)
@@ -133,18 +164,20 @@ class Vectorized:
         dims: list[tuple[int, int]] = []
 
         def program(inputs: Sequence[Any], sizes: Sequence[Any], real: Any) -> Any:
+            watch_variables(self.concrete.graph.variables)
             count = rows if rows is not None else tf.size(tf.range(real)) if not inputs else tf.shape(inputs[0])[0]
-            batch = Batch(count, longest=longest)
+            batch = Batch(count, longest=longest, real=real, randomness=self._options.randomness)
             emitter = Emitter(self._plan, report, self._constants)
             env = self._environment(inputs, sizes)
             stages = self._stages if jit else None
             if stages is None or stages.whole:
                 with under_xla(stages is not None):
-                    emitter.run_ops(self.program.ops, env, batch)
+                    emitter.run_ops(self._before_sums.ops, env, batch)
             else:
                 emitter.run_ops(stages.before, env, batch)
                 self._run_compiled(stages, emitter, env, batch)
                 emitter.run_ops(stages.after, env, batch)
+            emitter.run_ops(self._sums, env, batch)
             outputs = [emitter.value(var, env) for var in self.program.outputs]
             dims[:] = [(k, axis) for k, value in enumerate(outputs) for axis in sorted(value.sizes)]
             reported = self.output_dims if hasattr(self, "_flexible") else dims

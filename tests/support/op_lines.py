@@ -31,6 +31,7 @@ class Line:
     rtol: float = 2e-5
     fallbacks: int | None = 0
     name: str = field(default="")
+    options: dict = field(default_factory=dict)  # of vectorize
 
 
 def f(*shape, dtype=tf.float32):
@@ -847,6 +848,8 @@ def linear_algebra():
     yield Line("Bucketize", lambda x: raw("Bucketize", x, boundaries=[-1.0, 0.0, 2.0]), (f(None),))
 
 
+from tests.support.random_op_lines import random_lines  # noqa: E402  (it uses what is above)
+
 LINES = [
     line
     for family in (
@@ -862,6 +865,7 @@ LINES = [
         checks,
         gradients,
         linear_algebra,
+        random_lines,
     )
     for line in family()
 ]

@@ -53,7 +53,7 @@ class Case:
             def fn(*operands):
                 return line.fn(*operands[:position], constant, *operands[position:])
 
-        v = vectorize(fn, specs)
+        v = vectorize(fn, specs, **line.options)
         if line.fixed:
             check(v, None, rows, jit=jit and line.jit, fallbacks=line.fallbacks, rtol=line.rtol)
         for count in (0, 1, 2) if line.fixed else (0, 1, 2, ROWS):

@@ -1,4 +1,4 @@
-"""Variables and tables. Reads are shared; what would write is refused before anything is emitted."""
+"""Variables and tables. Reads are shared; what writes is refused before anything is emitted (`effects.py`)."""
 
 from __future__ import annotations
 
@@ -10,55 +10,7 @@ from vectorizer.batch import Batch
 from vectorizer.converters.indexing import gather_rows
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay
-from vectorizer.values import NotConvertible, Value, batched, shared
-
-_WRITES = "writes state for each example; keep the function free of side effects, update state outside of it"
-_CALLS_PYTHON = "calls back into Python, which can't be vectorized; write it with TensorFlow ops, or move it out"
-_DRAWS = "draws random numbers from hidden state; use tf.random.stateless_* with a seed that is an input"
-_EFFECTS = "has side effects; move it out of the model"
-REFUSED = {
-    "AssignVariableOp": _WRITES,
-    "AssignAddVariableOp": _WRITES,
-    "AssignSubVariableOp": _WRITES,
-    "ResourceScatterUpdate": _WRITES,
-    "ResourceScatterAdd": _WRITES,
-    "ResourceScatterSub": _WRITES,
-    "ResourceScatterMul": _WRITES,
-    "ResourceScatterDiv": _WRITES,
-    "ResourceScatterMin": _WRITES,
-    "ResourceScatterMax": _WRITES,
-    "ResourceScatterNdUpdate": _WRITES,
-    "ResourceScatterNdAdd": _WRITES,
-    "ResourceScatterNdSub": _WRITES,
-    "ResourceStridedSliceAssign": _WRITES,
-    "LookupTableInsertV2": _WRITES,
-    "LookupTableRemoveV2": _WRITES,
-    "StackPushV2": _WRITES,
-    "PyFunc": _CALLS_PYTHON,
-    "PyFuncStateless": _CALLS_PYTHON,
-    "EagerPyFunc": _CALLS_PYTHON,
-    "RandomUniform": _DRAWS,
-    "RandomUniformInt": _DRAWS,
-    "RandomStandardNormal": _DRAWS,
-    "TruncatedNormal": _DRAWS,
-    "ParameterizedTruncatedNormal": _DRAWS,
-    "RandomGamma": _DRAWS,
-    "RandomPoissonV2": _DRAWS,
-    "RandomShuffle": _DRAWS,
-    "Multinomial": _DRAWS,
-    "RngReadAndSkip": _DRAWS,
-    "RngSkip": _DRAWS,
-    "StatefulUniform": _DRAWS,
-    "StatefulStandardNormalV2": _DRAWS,
-    "StatefulTruncatedNormal": _DRAWS,
-    "StatefulRandomBinomial": _DRAWS,
-    "StatefulUniformInt": _DRAWS,
-    "StatefulUniformFullInt": _DRAWS,
-    "IteratorGetNext": _EFFECTS,
-    "QueueDequeueV2": _EFFECTS,
-    "ReadFile": _EFFECTS,
-    "WriteFile": _EFFECTS,
-}
+from vectorizer.values import NotConvertible, Value, at_axis, batched, shared
 
 
 @converts("ResourceGather", checks="an index is out of range")
@@ -81,3 +33,16 @@ def convert_table_find(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Va
     (found,) = replay(op, [table.tensor, keys.tensor, default.tensor])
     found.set_shape(keys.tensor.shape)
     return [batched(found, keys.sizes)]
+
+
+@converts("AssignAddVariableOp AssignSubVariableOp", compilable=False, always=True)
+def convert_assign_add(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
+    """Adds the sum of the values of all examples that are ok; `vectorize` emits it last."""
+    resource, value = inputs
+    if value.sizes:
+        raise NotConvertible("the shape of what is added differs between examples")
+    rows = batch.rows(value)
+    counted = at_axis(tf.logical_and(batch.counted(), batch.ok), value.rank)
+    total = tf.reduce_sum(tf.where(counted, rows, tf.zeros([], rows.dtype)), axis=0)
+    replay(op, [resource.tensor, total])
+    return []

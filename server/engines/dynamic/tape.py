@@ -1,8 +1,8 @@
 """One batch's graph: leaves and nodes of all examples, appended as they expand, run in groups when somebody asks.
 
-Nodes are columns of plain lists, which become arrays when they run: no object is made for a node. Values live in blocks
-`[rows, ...]`, one for each result of a launch; value i is row `_row[i]` of block `_block[i]`. Operands that are a run of
-rows of one block are not copied.
+Nodes are columns of plain lists, which become arrays when they run: no object is made for a node. Values live in
+blocks `[rows, ...]`, one for each result of a launch; value i is row `_row[i]` of block `_block[i]`. Operands that are
+a run of rows of one block are not copied.
 """
 
 from __future__ import annotations
