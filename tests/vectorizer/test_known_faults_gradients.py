@@ -248,3 +248,17 @@ def test_second_derivatives_outside(name):
 
     each = tf.stack([second(tf.function(function), x) for x in batch])
     np.testing.assert_allclose(second(vectorize(function, [NUMBER]), batch), each, rtol=1e-4, atol=1e-5)
+
+
+def test_a_custom_gradient_outside():
+    """pfor drops it without a word"""
+
+    @tf.custom_gradient
+    def times_five(x):
+        return x * 1.0, lambda d: d * 5.0
+
+    v, batch = vectorize(lambda x: times_five(x) + 1.0, [NUMBER]), tf.constant([1.0, 2.0])
+    with tf.GradientTape() as tape:
+        tape.watch(batch)
+        total = tf.reduce_sum(v(batch))
+    np.testing.assert_allclose(tape.gradient(total, batch), [5.0, 5.0])
