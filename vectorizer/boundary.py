@@ -5,8 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import tensorflow as tf
+
 from vectorizer.compounds import is_compound
 from vectorizer.values import NotConvertible, Size, Value
+
+_SMALL = 64  # elements; what is known now and no larger is made again on the other side
+
+
+def _small_constant(value: Value) -> Any:
+    """The numpy array that a value is known to be, if it is one and small; else None."""
+    count = value.tensor.shape.num_elements()
+    if count is None or count > _SMALL or value.dtype in (tf.resource, tf.variant):
+        return None
+    return value.static()
 
 
 class Boundary:
@@ -27,6 +40,9 @@ class Boundary:
                 self.tensors.append(size.lengths)
         if value.dense is None:
             return [self._add(part) for part in value.parts]
+        known = _small_constant(value)
+        if known is not None:
+            return known
         self.tensors.append(value.tensor)
         return len(self.tensors) - 1
 
@@ -50,6 +66,7 @@ class Boundary:
                 assert value.parts is not None
                 parts = tuple(build(part, inner) for part, inner in zip(value.parts, plan, strict=True))
                 return Value(None, True, parts=parts)
-            return Value(tensors[plan], value.batched, sizes, size=own, upper=upper)
+            tensor = tf.constant(plan, value.dtype) if isinstance(plan, np.ndarray | np.generic) else tensors[plan]
+            return Value(tensor, value.batched, sizes, size=own, upper=upper)
 
         return [build(value, plan) for value, plan in zip(self._values, self._plan, strict=True)]

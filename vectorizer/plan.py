@@ -201,8 +201,17 @@ def _counts_up(op: Op, k: int) -> bool:
     add = _producer(body, body.outputs[k])
     if add is None or add.type not in ("Add", "AddV2") or body.inputs[k] not in add.inputs:
         return False
-    step = [var.constant for var in add.inputs if var is not body.inputs[k]]
-    return len(step) == 1 and step[0] is not None and step[0].ndim == 0 and step[0] >= 1
+    steps = [_constant_step(op, body, var) for var in add.inputs if var is not body.inputs[k]]
+    return len(steps) == 1 and steps[0] is not None and steps[0] >= 1
+
+
+def _constant_step(op: Op, body: Program, var: Var) -> int | None:
+    """What is added each time: a constant, or a loop variable that stays the constant it started as."""
+    value = var.constant
+    if var in body.inputs:
+        position = body.inputs.index(var)
+        value = op.inputs[position].constant if body.outputs[position] is var else None
+    return int(value) if value is not None and value.ndim == 0 else None
 
 
 def _bound(plan: Plan, op: Op, counters: frozenset[int], *, among: bool = False) -> Bound | None:

@@ -36,7 +36,9 @@ class Stages:
 
 
 def is_compilable(op: Op, fallbacks: frozenset[Op]) -> bool:
-    """Whether XLA can compile this op, nested ones included."""
+    """Whether XLA can compile this op, nested ones included. Constants are made where they are used."""
+    if op.type == "Const":
+        return True
     if op in fallbacks or any(var.dtype == tf.string for var in (*op.inputs, *op.outputs)):
         return op.type == "Assert" and op not in fallbacks
     rule = find(op.type)
@@ -69,6 +71,8 @@ def split(program: Program, fallbacks: frozenset[Op]) -> Stages:
     made = [var for op in kept[1] if op not in free for var in op.outputs]
     entering = _used(kept[1], exclude={var for op in kept[1] for var in op.outputs})
     leaving = [var for var in made if var in set(_used(kept[2], exclude=set())) or var in set(program.outputs)]
+    if any(var.dtype == tf.variant for var in (*entering, *leaving)):  # lists can't cross: nothing is compiled then
+        return Stages(program.ops, [], [], [], [], False)
     has_text = any(var.dtype == tf.string for var in (*program.inputs, *program.outputs))
     if any(var.dtype == tf.variant for var in (*entering, *leaving)):
         return Stages(program.ops, [], [], [], [], whole=False)  # a list can't cross

@@ -33,6 +33,7 @@ _CONVERTER_MODULES = (
     "slicing",
     "ordering",
     "strings",
+    "counting",
     "checks",
     "tensor_lists",
     "optionals",

@@ -169,7 +169,7 @@ class Vectorized:
             batch = Batch(count, longest=longest, real=real, randomness=self._options.randomness)
             emitter = Emitter(self._plan, report, self._constants)
             env = self._environment(inputs, sizes)
-            stages = self._stages if jit else None
+            stages = self._stages if jit and self.compilable else None
             if stages is None or stages.whole:
                 with under_xla(stages is not None):
                     emitter.run_ops(self._before_sums.ops, env, batch)

@@ -110,6 +110,41 @@ def numerals(generator, spec, shape):
     return generator.choice(np.array(["12", "-7", " 3 ", "+0"], dtype=object), size=shape) if shape else "12"
 
 
+# -- counting ------------------------------------------------------------------------------------------------
+
+
+def counts_of_rows(binary, weighted):
+    """Two rows, of which the first has a third of the values."""
+
+    def count(values, weights):
+        n = tf.cast(tf.shape(values)[0], tf.int64)
+        splits = tf.stack([tf.zeros([], tf.int64), n // 3, n])
+        none = tf.zeros([0], weights.dtype)
+        return raw("RaggedBincount", splits, values, 3, weights if weighted else none, binary_output=binary)
+
+    return count
+
+
+def counting():
+    for binary, weighted in ((False, False), (True, False), (False, True)):
+        fn = counts_of_rows(binary, weighted)
+        yield Line("RaggedBincount", fn, (i(None), f(None)), signed_or_small, shared=False)
+        yield Line("RaggedBincount", fn, (i(5), f(5)))
+
+    def each_in_a_row_of_its_own(values):
+        splits = tf.range(tf.cast(tf.shape(values)[0], tf.int64) + 1)
+        return raw("RaggedBincount", splits, values, 3, tf.zeros([0]), binary_output=False)
+
+    yield Line("RaggedBincount", each_in_a_row_of_its_own, (i(None),))
+
+
+def signed_or_small(generator, spec, shape):
+    """A negative value fails its row."""
+    if spec.dtype.is_integer:
+        return generator.integers(-1 if generator.random() < 0.3 else 0, 5, shape).astype(spec.dtype.as_numpy_dtype)
+    return usual(generator, spec, shape)
+
+
 # -- elementwise groups --------------------------------------------------------------------------------------
 
 
@@ -853,6 +888,7 @@ from tests.support.random_op_lines import random_lines  # noqa: E402  (it uses w
 LINES = [
     line
     for family in (
+        counting,
         elementwise,
         reductions,
         products,

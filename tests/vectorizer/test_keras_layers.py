@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
+from tests.support.keras_recipes import randomise
 from tests.support.oracle import check
 
 LENGTHS = (1, 4, 7, 2)
@@ -17,15 +18,6 @@ LENGTHS = (1, 4, 7, 2)
 
 def normal(seed, *shape):
     return np.random.default_rng(seed).normal(size=shape).astype("f")
-
-
-def randomise(layer):
-    """Random weights for a built layer; variances stay positive."""
-    generator = np.random.default_rng(7)
-    for variable in layer.variables:
-        if np.issubdtype(np.dtype(variable.dtype), np.floating):
-            values = generator.normal(size=variable.shape).astype("f") * 0.5
-            variable.assign(np.abs(values) + 0.1 if "variance" in variable.name else values)
 
 
 def applied(layer, spec):

@@ -15,6 +15,8 @@ import tensorflow as tf
 from vectorizer.batch import Batch
 from vectorizer.converters.indexing import take_along
 from vectorizer.converters.reductions import lowest
+from vectorizer.converters.resizing import resize_ragged
+from vectorizer.converters.spreading import Spread, spread_ragged
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay, run_unchanged
 from vectorizer.values import NotConvertible, Size, Value, at_axis, batched, dimension, fill_padding
@@ -195,12 +197,19 @@ def convert_batch_norm(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Va
     ]
 
 
-@converts("Conv2DBackpropInput")
+@converts("Conv2DBackpropInput", checks="the sizes don't fit")
 def convert_transposed_convolution(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """`Conv2DTranspose`: a shared filter spreads all images of the batch at once."""
     sizes, kernel, images = inputs
-    if kernel.batched or sizes.batched or images.sizes:
-        raise NotConvertible("a transposed convolution over ragged images or per-example filters")
+    if not any(value.batched for value in inputs):
+        return run_unchanged(op, inputs)
+    if kernel.batched:
+        raise NotConvertible("a transposed convolution with a filter for each example")
+    if sizes.batched or images.sizes:
+        extents = [int(size) for size in kernel.tensor.shape[:-2]]
+        windows = _windows(op, images.rank, extents, list(op.attrs["dilations"]))
+        spreads = [Spread(window.axis, window.reach, window.stride) for window in windows]
+        return [spread_ragged(op, sizes, kernel, Value(batch.rows(images), True, images.sizes), spreads, batch)]
     count = images.tensor.shape[1]
     total = batch.size * (count if count is not None else tf.shape(images.tensor)[1])
     wanted = tf.concat([tf.reshape(total, [1]), sizes.tensor[1:]], 0)
@@ -208,11 +217,16 @@ def convert_transposed_convolution(op: Op, inputs: Sequence[Value], batch: Batch
     return [batched(unfold(result, images.tensor))]
 
 
-@converts("ResizeBilinear ResizeNearestNeighbor ResizeBicubic ResizeArea SpaceToDepth DepthToSpace LRN")
+@converts("ResizeBilinear ResizeNearestNeighbor ResizeBicubic ResizeArea", checks="an image or its size is empty")
+@converts("SpaceToDepth DepthToSpace LRN")
 def convert_image(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Kernels that treat each image of a stack alone."""
     images = inputs[0]
+    if not any(value.batched for value in inputs):
+        return run_unchanged(op, inputs)
     if images.sizes or any(value.batched for value in inputs[1:]):
-        raise NotConvertible("images of ragged shape, or resized to per-example sizes")
+        if len(inputs) < 2:
+            raise NotConvertible("images of ragged shape")
+        return [resize_ragged(op, images, inputs[1], batch)]
     (result,) = replay(op, [fold(images.tensor), *(value.tensor for value in inputs[1:])])
     return [batched(unfold(result, images.tensor))]

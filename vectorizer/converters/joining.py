@@ -68,7 +68,7 @@ def convert_concat(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]
     values = list(inputs[:-1])
     axis = int(require_static(inputs[-1], "the axis of a concatenation")) % max(values[0].rank, 1)
     if values[0].rank == 1 and values[0].dtype.is_integer and any(value.parts is not None for value in values):
-        return [vector([part for value in values for part in value.elements()])]
+        return [vector([part for value in values for part in value.elements()], values[0].dtype)]
     rows = [Value(batch.rows(value), True, value.sizes) for value in values]
     rows = agree(rows, batch, except_axis=axis)
     sizes = {own: size for value in rows for own, size in value.sizes.items() if own != axis}
@@ -115,7 +115,7 @@ def convert_split(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     if value.parts is not None:
         bounds = np.cumsum([0, *parts]) if isinstance(parts, list) else np.linspace(0, value.shape[0] or 0, parts + 1)
         elements = value.elements()
-        return [vector(elements[int(low) : int(high)]) for low, high in pairwise(bounds)]
+        return [vector(elements[int(low) : int(high)], value.dtype) for low, high in pairwise(bounds)]
     if axis in value.sizes:
         return _split_ragged(value, axis, parts, batch)
     tensors = tf.split(value.tensor, parts, axis=axis + 1, num=len(op.outputs))
