@@ -217,7 +217,8 @@ def _list_from(op: Op, operands: Sequence[Abstract], masked: bool) -> list[Abstr
 
 def _list_write(op: Op, operands: Sequence[Abstract], masked: bool) -> list[Abstract] | None:
     values = operands if op.type != "TensorListScatterV2" else operands[:2]
-    kind = Kind.BATCHED if masked else join(operand.kind for operand in values)
+    compound = any(var.dtype == tf.variant for var in op.inputs[1:])
+    kind = Kind.BATCHED if masked or compound else join(operand.kind for operand in values)
     item = {"TensorListSetItem": 2, "TensorListPushBack": 1, "TensorListScatterV2": 0}.get(op.type, 1)
     shape = op.inputs[item].shape
     if op.type.startswith("TensorListScatter"):
@@ -227,12 +228,14 @@ def _list_write(op: Op, operands: Sequence[Abstract], masked: bool) -> list[Abst
 
 
 def _list_pop(op: Op, operands: Sequence[Abstract], masked: bool) -> list[Abstract] | None:
-    kind = Kind.BATCHED if masked else max(operands[0].kind, Kind.SHARED)
+    compound = op.outputs[1].dtype == tf.variant
+    kind = Kind.BATCHED if masked or compound else max(operands[0].kind, Kind.SHARED)
     return [Abstract(kind, element=operands[0].element), Abstract(kind)]
 
 
 def _list_read(op: Op, operands: Sequence[Abstract], masked: bool) -> list[Abstract] | None:
-    return [Abstract(max(operands[0].kind, operands[1].kind, Kind.SHARED))]
+    compound = op.outputs[0].dtype == tf.variant
+    return [Abstract(Kind.BATCHED if compound else max(operands[0].kind, operands[1].kind, Kind.SHARED))]
 
 
 def _hashable(shape: Any) -> tuple[int | None, ...] | None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from vectorizer.lists import ListValue
+from vectorizer.compounds import is_compound
 from vectorizer.values import NotConvertible, Size, Value
 
 _SMALL = 64  # elements; what is known now and no larger is made again on the other side
@@ -32,7 +32,7 @@ class Boundary:
         self._plan = [self._add(value) for value in values]
 
     def _add(self, value: Any) -> Any:
-        if isinstance(value, ListValue):
+        if is_compound(value):
             raise NotConvertible("a list of tensors crosses into a compiled region")
         for size in (*value.sizes.values(), *([value.size] if value.size is not None else [])):
             if id(size) not in self._sizes:

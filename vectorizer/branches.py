@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from vectorizer.batch import Batch
-from vectorizer.carries import BatchedCarry, Carry, ListCarry, SharedCarry, pack_all, select, unpack_all
+from vectorizer.carries import Carry, KindRaised, SharedCarry, carry_changing, pack_all, select, unpack_all
+from vectorizer.compounds import CompoundList
 from vectorizer.kinds import Kind
 from vectorizer.lists import ListValue
 from vectorizer.program import Op, Program
@@ -32,12 +33,18 @@ def emit_branches(emitter: Emitter, op: Op, inputs: Sequence[Any], batch: Batch)
     if choice.rank != 0:
         raise NotConvertible("a branch on a predicate that isn't a scalar")
     if not choice.batched and any(var.dtype == tf.variant for var in op.outputs):
-        choice = Value(batch.rows(choice), True)  # optionals can't leave a real branch
+        choice = Value(batch.rows(choice), True)  # lists and optionals can't leave a real branch
     if choice.batched:
         return _select(emitter, _taken(op, choice.tensor, len(bodies)), bodies, operands, batch)
     if choice.dtype != tf.bool and op.type == "If":
         choice = Value(tf.cast(choice.tensor, tf.bool), False)
-    return _run_one(emitter, op, choice.tensor, bodies, operands, batch)
+    while True:
+        try:
+            return _run_one(emitter, op, choice.tensor, bodies, operands, batch)
+        except KindRaised as raised:
+            if raised.position is None:
+                raise
+            emitter.plan.branch_kinds[op][raised.position] = Kind.BATCHED
 
 
 def _taken(op: Op, choice: Any, count: int) -> list[Any]:
@@ -53,17 +60,43 @@ def _select(
     emitter: Emitter, taken: Sequence[Any], bodies: Sequence[Program], operands: Sequence[Any], batch: Batch
 ) -> list[Any]:
     merged: list[Any] = []
+    handed_on: dict[int, object] = {}
     for position, (rows, body) in enumerate(zip(taken, bodies, strict=True)):
         inner = batch.within(batch.and_active(rows))
         results = emitter.run(body, operands, inner)
         if inner.checked:
             batch.check(inner.ok)
-        merged = (
-            results
-            if position == 0
-            else [select(rows, new, old, batch) for new, old in zip(results, merged, strict=True)]
-        )
+        if position == 0:
+            merged = list(results)
+        else:
+            merged = [
+                new if k in handed_on and new.origin is handed_on[k] is old.origin else select(rows, new, old, batch)
+                for k, (new, old) in enumerate(zip(results, merged, strict=True))
+            ]
+        operands, handed_on = _hand_on(operands, results)
     return merged
+
+
+def _hand_on(operands: Sequence[Any], results: Sequence[Any]) -> tuple[list[Any], dict[int, object]]:
+    """The next branch's operands, and the origins of the lists among them that are results of this one, by position.
+
+    A branch writes to the slots of its own rows only. So the next one may go on with the list that it left, and no
+    choice between two whole lists is needed afterwards.
+    """
+    origins = [_origin(value) for value in (*operands, *results)]
+    found = {}
+    handed = list(operands)
+    for place, operand in enumerate(operands):
+        origin = _origin(operand)
+        positions = [k for k, value in enumerate(results) if _origin(value) is origin]
+        if origin is not None and len(positions) == 1 and sum(other is origin for other in origins) == 2:
+            handed[place] = results[positions[0]]
+            found[positions[0]] = origin
+    return handed, found
+
+
+def _origin(value: Any) -> object:
+    return value.origin if isinstance(value, ListValue | CompoundList) else None
 
 
 def _run_one(
@@ -77,10 +110,9 @@ def _run_one(
         def run() -> Any:
             inner = batch.within(batch.active, ok=tf.ones([batch.size], tf.bool))
             results = emitter.run(body, operands, inner)
-            found = [_carry(op, k, value, kinds[k], batch) for k, value in enumerate(results)]
+            found = [_carry(op, k, kinds[k], value, batch) for k, value in enumerate(results)]
             if not carries:
                 carries.extend(found)
-            results = [_ready(carry, value, batch) for carry, value in zip(carries, results, strict=True)]
             return [*pack_all(carries, results, inner), inner.ok]
 
         return run
@@ -94,21 +126,8 @@ def _run_one(
     return unpack_all(carries, tensors)
 
 
-def _carry(op: Op, k: int, value: Any, kind: Kind, batch: Batch) -> Carry:
-    if isinstance(value, ListValue):
-        return ListCarry(value.promoted(batch) if kind == Kind.BATCHED else value)
+def _carry(op: Op, k: int, kind: Kind, value: Any, batch: Batch) -> Carry:
     if kind != Kind.BATCHED:
         return SharedCarry(k)
-    shape = op.outputs[k].shape
-    return BatchedCarry({}, tuple(axis for axis, size in enumerate(shape.as_list()) if size is None))
-
-
-def _ready(carry: Carry, value: Any, batch: Batch) -> Any:
-    if isinstance(carry, ListCarry) and isinstance(value, ListValue) and value.buffer is None:
-        buffer = carry.template.buffer
-        if buffer is None:
-            raise NotConvertible("a branch that returns a list nobody has written to")
-        return value.materialised(
-            buffer.shape[2 if carry.template.batched else 1 :], batch, batched=carry.template.batched
-        )
-    return value
+    shape = value.shape if op.outputs[k].rank is None else op.outputs[k].shape.as_list()
+    return carry_changing(value, [axis for axis, size in enumerate(shape) if size is None], batch)

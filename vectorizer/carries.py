@@ -13,12 +13,18 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from vectorizer.batch import Batch
-from vectorizer.lists import ListValue, OptionalValue
-from vectorizer.values import NotConvertible, Size, Value, at_axis, dimension, number, pad_axis
+from vectorizer.compounds import CompoundList, OptionalValue, select_compounds
+from vectorizer.lists import ListValue, alike, select_lists
+from vectorizer.values import NotConvertible, Size, Value, dimension, number, pad_axis
+from vectorizer.xla_kernels import compiling
 
 
 class Carry(Protocol):
     """How one value crosses a boundary."""
+
+    @property
+    def width(self) -> int:
+        """How many tensors it takes."""
 
     def pack(self, value: Any, batch: Batch) -> list[Any]:
         """The value's tensors."""
@@ -34,11 +40,39 @@ class Carry(Protocol):
 
 
 class KindRaised(Exception):
-    """A body handed back a batched value where analysis had expected a shared one; the loop is emitted again."""
+    """A body handed back a batched value where analysis had expected a shared one; the loop is emitted again.
 
-    def __init__(self, position: int) -> None:
+    `position`: of the variable; None for the loop's predicate.
+    """
+
+    def __init__(self, position: int | None) -> None:
         super().__init__(position)
         self.position = position
+
+
+@dataclass(frozen=True)
+class ListFacts:
+    """What a loop does to a list: `growing`: elements are appended or taken off; `uneven`: by some rows only.
+
+    `varying`: axes of the elements whose size differs from element to element.
+    """
+
+    growing: bool = False
+    uneven: bool = False
+    varying: frozenset[int] = frozenset()
+
+    def join(self, other: ListFacts) -> ListFacts:
+        """What covers both."""
+        return ListFacts(self.growing or other.growing, self.uneven or other.uneven, self.varying | other.varying)
+
+
+class ListWidened(Exception):
+    """A body did more to a list than was planned; the loop is emitted again."""
+
+    def __init__(self, position: int, facts: ListFacts) -> None:
+        super().__init__(position, facts)
+        self.position = position
+        self.facts = facts
 
 
 @dataclass(frozen=True)
@@ -48,6 +82,7 @@ class SharedCarry:
     position: int
     upper: Any = None
     dynamic: bool = False
+    width = 1
 
     def pack(self, value: Any, batch: Batch) -> list[Any]:
         if value.batched:
@@ -67,12 +102,20 @@ class SharedCarry:
 
 @dataclass(frozen=True)
 class BatchedCarry:
-    """`[B, ...]`; `stable` axes keep their Size, `changing` ones carry their lengths along, `free` ones have none."""
+    """`[B, ...]`; `stable` axes keep their Size, `changing` ones carry their lengths along, `free` ones have none.
+
+    `rooms`: the padded sizes of changing axes where all shapes must be static; a row that needs more fails.
+    """
 
     stable: Mapping[int, Size] = field(default_factory=dict)
     changing: tuple[int, ...] = ()
     size: Size | None = None
     free: tuple[int, ...] = ()
+    rooms: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def width(self) -> int:
+        return 1 + len(self.changing)
 
     def pack(self, value: Any, batch: Batch) -> list[Any]:
         tensor = batch.rows(value)
@@ -84,12 +127,15 @@ class BatchedCarry:
             tensor = pad_axis(tensor, axis + 1, size.padded)
         lengths = []
         for axis in self.changing:
-            if axis in value.sizes:
-                lengths.append(value.sizes[axis].lengths)
-            else:
-                room = dimension(tensor, axis + 1)
-                lengths.append(tf.fill([batch.size], room))
+            room: Any = dimension(tensor, axis + 1)
+            own = value.sizes[axis].lengths if axis in value.sizes else tf.fill([batch.size], room)
+            if axis in self.rooms:
+                batch.check(own <= self.rooms[axis])
+                own = tf.minimum(own, self.rooms[axis])
+                tensor = pad_axis(tensor, axis + 1, self.rooms[axis])
+            elif axis not in value.sizes:
                 tensor = pad_axis(tensor, axis + 1, max(room, 1) if isinstance(room, int) else tf.maximum(room, 1))
+            lengths.append(own)
         return [tensor, *lengths]
 
     def unpack(self, tensors: Sequence[Any]) -> Value:
@@ -101,7 +147,9 @@ class BatchedCarry:
 
     def shapes(self, tensors: Sequence[Any]) -> list[Any]:
         shape = tensors[0].shape.as_list()
-        for axis in (*self.changing, *self.free):
+        for axis in self.changing:
+            shape[axis + 1] = self.rooms.get(axis)
+        for axis in self.free:
             shape[axis + 1] = None
         return [tf.TensorShape(shape), *(tensor.shape for tensor in tensors[1:])]
 
@@ -111,54 +159,156 @@ class BatchedCarry:
         return select(active, new, old, batch)
 
 
+def carry_changing(
+    value: Any,
+    axes: Sequence[int],
+    batch: Batch,
+    stable: Mapping[int, Size] | None = None,
+    free: Sequence[int] = (),
+) -> BatchedCarry:
+    """The carry of a batched value whose size along `axes` isn't the same at every crossing."""
+    rooms = {}
+    if batch.longest is not None and axes and compiling():
+        shape = batch.rows(value).shape
+        rooms = {axis: max(batch.longest, shape[axis + 1] or 1) for axis in axes}
+    return BatchedCarry(stable or {}, tuple(axes), free=tuple(free), rooms=rooms)
+
+
 @dataclass(frozen=True)
 class ListCarry:
-    """A list's buffer, with what doesn't change of the list.
+    """A list's buffer and the lengths of its elements where they vary, with what doesn't change of the list.
 
-    `growing`: elements are appended inside, so the number of slots changes; `uneven`: by some rows only, so each row's
-    own length travels along. A roomy list keeps its slots, and its length travels along.
+    `growing`: the number of elements changes; `uneven`: by some rows only, so each row's own length travels along. A
+    roomy list keeps its slots, and its length travels along. `fixed`: shapes must stay as they are.
     """
 
+    position: int
     template: ListValue
     growing: bool = False
     uneven: bool = False
+    fixed: bool = False
+
+    @property
+    def _axes(self) -> list[int]:
+        return sorted(self.template.element_lengths)
+
+    @property
+    def width(self) -> int:
+        return 1 + int(self.uneven or (self.growing and self.template.roomy)) + len(self.template.element_lengths)
 
     def pack(self, value: Any, batch: Batch) -> list[Any]:
         if self.template.batched:
             value = value.promoted(batch)
         elif value.batched:
-            raise KindRaised(-1)
+            raise KindRaised(self.position)
+        self._require_planned(value)
+        if self.growing and self.template.roomy:
+            batch.check(tf.cast(value.length.tensor, tf.int32) <= self.template.slots)
+        elif self.growing and not self.uneven:
+            value = value.trimmed()
+        if not self.growing or self.template.roomy:
+            value = value.grown(self.template.slots)
+        value = value.varying(self._axes, batch)
+        for axis in self._axes if self.fixed else ():
+            room = dimension(self.template.buffer, axis + 2)
+            batch.check(tf.reduce_all(value.element_lengths[axis] <= room, 0))
+            value = value.padded(axis, room)
+        lengths = [value.element_lengths[axis] for axis in self._axes]
         if self.uneven:
-            return [value.buffer, tf.cast(batch.rows(value.length), tf.int32)]
-        return (
-            [value.buffer, tf.cast(value.length.tensor, tf.int32)]
-            if self.growing and self.template.roomy
-            else [value.buffer]
-        )
+            return [value.buffer, tf.cast(batch.rows(value.length), tf.int32), *lengths]
+        count = [tf.cast(value.length.tensor, tf.int32)] if self.growing and self.template.roomy else []
+        return [value.buffer, *count, *lengths]
+
+    def _require_planned(self, value: ListValue) -> None:
+        growing = self.growing or not alike(value, self.template)
+        uneven = self.uneven or (growing and value.size is not None)
+        same = all(value.element_sizes.get(axis) is size for axis, size in self.template.element_sizes.items())
+        varying = set(value.element_lengths) | (set() if same else set(self.template.element_sizes))
+        if (growing, uneven) != (self.growing, self.uneven) or not varying <= set(self._axes):
+            raise ListWidened(self.position, ListFacts(growing, uneven, frozenset(varying)))
 
     def unpack(self, tensors: Sequence[Any]) -> ListValue:
-        return replace(self._unpack(tensors), origin=object())
-
-    def _unpack(self, tensors: Sequence[Any]) -> ListValue:
-        buffer = tensors[0]
+        items = replace(self.template, buffer=tensors[0], origin=object())
+        lengths = tensors[self.width - len(self._axes) :]
+        items = replace(items, element_lengths=dict(zip(self._axes, lengths, strict=True)))
         if not self.growing:
-            return self.template.with_buffer(buffer)
-        slots = self.template.slots if self.template.roomy else tf.shape(buffer)[0]
+            return items
+        slots = self.template.slots if self.template.roomy else tf.shape(tensors[0])[0]
         if not self.uneven:
-            length = tensors[1] if self.template.roomy else slots
-            return replace(self.template, buffer=buffer, slots=slots, length=Value(length, False), size=None)
+            return replace(items, slots=slots, length=Value(tensors[1] if self.template.roomy else slots, False))
         size = Size(tensors[1], slots)
-        return replace(self.template, buffer=buffer, slots=slots, length=number(tensors[1], size), size=size)
+        return replace(items, slots=slots, length=number(tensors[1], size), size=size)
 
     def shapes(self, tensors: Sequence[Any]) -> list[Any]:
         shape = tensors[0].shape.as_list()
-        return [
-            tf.TensorShape([None, *shape[1:]] if self.growing else shape),
-            *(item.shape for item in tensors[1:]),
-        ]
+        open_slots = self.growing and not self.template.roomy
+        if open_slots:
+            shape[0] = None
+        for axis in self._axes if not self.fixed else ():
+            shape[axis + 2] = None
+        own = [[None, *item.shape[1:]] if open_slots and item.shape.rank == 2 else item.shape for item in tensors[1:]]
+        return [tf.TensorShape(shape), *map(tf.TensorShape, own)]
 
     def mask(self, active: Any, new: Any, old: Any, batch: Batch) -> Any:
         return new if new.origin is old.origin else select(active, new, old, batch)
+
+
+@dataclass(frozen=True)
+class CompoundCarry:
+    """A list of lists or of optionals: each of the lists that it is made of."""
+
+    template: CompoundList
+    carries: tuple[ListCarry, ...]
+
+    @property
+    def width(self) -> int:
+        return sum(carry.width for carry in self.carries)
+
+    def pack(self, value: Any, batch: Batch) -> list[Any]:
+        if not isinstance(value, CompoundList) or value.pattern != self.template.pattern:
+            raise NotConvertible("a list of lists that differ in kind from step to step")
+        return pack_all(self.carries, value.items, batch)
+
+    def unpack(self, tensors: Sequence[Any]) -> CompoundList:
+        items = tuple(unpack_all(self.carries, tensors))
+        return CompoundList(self.template.pattern, items).of_origin(None)
+
+    def shapes(self, tensors: Sequence[Any]) -> list[Any]:
+        return [shape for carry, part in by_carry(self.carries, tensors) for shape in carry.shapes(part)]
+
+    def mask(self, active: Any, new: Any, old: Any, batch: Batch) -> Any:
+        return new if new.origin is old.origin else select(active, new, old, batch)
+
+
+@dataclass(frozen=True)
+class UnknownListCarry:
+    """A list that nobody has written to, of which nothing but the length is known. It can't be written to inside."""
+
+    template: ListValue
+    width = 0
+
+    def pack(self, value: Any, batch: Batch) -> list[Any]:
+        if not isinstance(value, ListValue) or value.buffer is not None or not alike(value, self.template):
+            raise NotConvertible("a list that a loop makes, whose elements have no shape before it")
+        return []
+
+    def unpack(self, tensors: Sequence[Any]) -> ListValue:
+        return replace(self.template, origin=object())
+
+    def shapes(self, tensors: Sequence[Any]) -> list[Any]:
+        return []
+
+    def mask(self, active: Any, new: Any, old: Any, batch: Batch) -> Any:
+        return old
+
+
+def by_carry(carries: Sequence[Carry], flat: Sequence[Any]) -> list[tuple[Carry, Sequence[Any]]]:
+    """Each carry with the tensors that it takes."""
+    parts, position = [], 0
+    for carry in carries:
+        parts.append((carry, flat[position : position + carry.width]))
+        position += carry.width
+    return parts
 
 
 def _of_size(tensor: Any, like: Any, ragged: Collection[int], batch: Batch) -> Any:
@@ -175,15 +325,20 @@ def select(rows: Any, left: Any, right: Any, batch: Batch) -> Any:
     """`left` in the rows (bool [B]) that are true, else `right`; sizes too. Both Values or both ListValues."""
     if left is right:
         return left
+    if isinstance(left, CompoundList) or isinstance(right, CompoundList):
+        return select_compounds(rows, left, right, batch)
     if isinstance(left, ListValue):
-        return _select_list(rows, left, right, batch)
+        return select_lists(rows, left, right, batch)
     if isinstance(left, OptionalValue):
         return _select_optional(rows, left, right, batch)
     first, second = batch.rows(left), batch.rows(right)
+    if first.shape.rank != second.shape.rank:
+        raise NotConvertible("a choice between values that differ in rank")
     if batch.even:
         second = _of_size(second, first, {*left.sizes, *right.sizes}, batch)
     sizes: dict[int, Size] = {}
-    for axis in set(left.sizes) | set(right.sizes):
+    unequal = [] if batch.even else _unequal(first, second)
+    for axis in sorted({*left.sizes, *right.sizes, *unequal}):
         one, other = left.sizes.get(axis), right.sizes.get(axis)
         if one is not None and one is other:
             sizes[axis] = one
@@ -203,35 +358,19 @@ def select(rows: Any, left: Any, right: Any, batch: Batch) -> Any:
     return Value(tensor, True, sizes, size=same_size, upper=upper)
 
 
+def _unequal(left: Any, right: Any) -> list[int]:
+    """Per-example axes along which two tensors `[B, ...]` aren't known to agree: choosing must not stretch either."""
+    pairs = enumerate(zip(left.shape[1:], right.shape[1:], strict=True))
+    return [axis for axis, (one, other) in pairs if one is None or one != other]
+
+
 def _select_optional(rows: Any, left: OptionalValue, right: OptionalValue, batch: Batch) -> OptionalValue:
-    """An optional that only one side has is read only by rows that took that side."""
-    if left.components is None or right.components is None:
-        return left if right.components is None else right
-    pairs = zip(left.components, right.components, strict=True)
-    return OptionalValue(tuple(select(rows, one, other, batch) for one, other in pairs))
-
-
-def _select_list(rows: Any, left: ListValue, right: ListValue, batch: Batch) -> ListValue:
-    if left.buffer is None and right.buffer is None:
-        return left
-    known = left if left.buffer is not None else right
-    element = known.buffer.shape[2 if known.batched else 1 :]
-    left = left.materialised(element, batch, batched=True)
-    right = right.materialised(element, batch, batched=True)
-    if not _alike(left, right):
-        raise NotConvertible("a choice between lists of different lengths, or of elements that differ in shape")
-    mask = at_axis(rows, left.buffer.shape.rank - 2)[None]
-    origin = left.origin if left.origin is right.origin else object()
-    return replace(left, buffer=tf.where(mask, left.buffer, right.buffer), origin=origin)
-
-
-def _alike(left: ListValue, right: ListValue) -> bool:
-    """Whether both are known to have as many slots, and elements of one shape."""
-    lengths = [left.length.static(), right.length.static()]
-    same = left.length is right.length or (lengths[0] is not None and lengths[0] == lengths[1])
-    if not same or left.size is not right.size or set(left.element_sizes) != set(right.element_sizes):
-        return False
-    return all(right.element_sizes[axis] is size for axis, size in left.element_sizes.items())
+    """What only one side wraps is read only by rows that took that side."""
+    chosen = {**right.alternatives, **left.alternatives}
+    for key in left.alternatives.keys() & right.alternatives.keys():
+        pairs = zip(left.alternatives[key], right.alternatives[key], strict=True)
+        chosen[key] = tuple(select(rows, one, other, batch) for one, other in pairs)
+    return OptionalValue(chosen)
 
 
 def pack_all(carries: Sequence[Carry], values: Sequence[Any], batch: Batch) -> list[Any]:
@@ -239,18 +378,6 @@ def pack_all(carries: Sequence[Carry], values: Sequence[Any], batch: Batch) -> l
     return [tensor for carry, value in zip(carries, values, strict=True) for tensor in carry.pack(value, batch)]
 
 
-def width(carry: Carry) -> int:
-    """How many tensors a carry takes."""
-    if isinstance(carry, ListCarry):
-        return 2 if carry.uneven or (carry.growing and carry.template.roomy) else 1
-    return 1 + len(carry.changing) if isinstance(carry, BatchedCarry) else 1
-
-
 def unpack_all(carries: Sequence[Carry], tensors: Sequence[Any]) -> list[Any]:
     """The inverse of `pack_all`."""
-    values, position = [], 0
-    for carry in carries:
-        count = width(carry)
-        values.append(carry.unpack(tensors[position : position + count]))
-        position += count
-    return values
+    return [carry.unpack(part) for carry, part in by_carry(carries, tensors)]

@@ -16,6 +16,7 @@ from vectorizer import branches, custom_gradients, fallback, loops, reductions
 from vectorizer.analysis import analyse
 from vectorizer.batch import Batch
 from vectorizer.carries import KindRaised
+from vectorizer.converters.tensor_lists import convert_list_arithmetic
 from vectorizer.effects import Options
 from vectorizer.errors import Finding, Unconvertible, VectorizationError
 from vectorizer.kinds import Abstract, Kind
@@ -128,6 +129,10 @@ class Emitter:
             return reductions.emit(op, inputs, batch)
         if op.bodies:
             return branches.emit_branches(self, op, inputs, batch)
+        if op.inputs and op.inputs[0].dtype == tf.variant:
+            results = convert_list_arithmetic(op, inputs, batch)
+            if results is not None:
+                return results
         if op.gradient is not None:
             return self._custom_gradient(op, inputs, batch)
         if find(op.type) is None and not any(value.batched for value in inputs):

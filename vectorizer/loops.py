@@ -21,8 +21,8 @@ carried a second time, batched, only if somebody reads it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -31,18 +31,25 @@ from vectorizer.batch import Batch
 from vectorizer.carries import (
     BatchedCarry,
     Carry,
+    CompoundCarry,
     KindRaised,
-    ListCarry,
+    ListFacts,
+    ListWidened,
     SharedCarry,
+    UnknownListCarry,
+    by_carry,
+    carry_changing,
     pack_all,
     unpack_all,
-    width,
 )
+from vectorizer.compounds import CompoundList
 from vectorizer.kinds import Kind
-from vectorizer.lists import ListValue, grown
-from vectorizer.plan import Bound, LoopPlan
+from vectorizer.lists import ListValue
+from vectorizer.loop_lists import LoopLists
+from vectorizer.plan import Bound
 from vectorizer.program import Op
 from vectorizer.values import Value
+from vectorizer.xla_kernels import compiling
 
 if TYPE_CHECKING:
     from vectorizer.emission import Emitter
@@ -52,85 +59,90 @@ _LARGEST_COUNTER = 2**31 - 1
 
 def emit_while(emitter: Emitter, op: Op, inputs: Sequence[Any], batch: Batch) -> list[Any]:
     """One loop; emitted again with a variable raised to batched if analysis had been too hopeful."""
-    plan = emitter.plan.loops[op]
+    widened: dict[int, ListFacts] = {}
     while True:
         try:
-            return _Loop(emitter, op, plan, inputs, batch).emit()
+            return _Loop(emitter, op, inputs, batch, widened).emit()
         except KindRaised as raised:
-            plan = plan.raised(raised.position)
+            emitter.plan.loops[op] = emitter.plan.loops[op].raised(raised.position)
+        except ListWidened as found:
+            widened[found.position] = widened.get(found.position, ListFacts()).join(found.facts)
 
 
 @dataclass
 class _Loop:
     emitter: Emitter
     op: Op
-    plan: LoopPlan
     inputs: Sequence[Any]
     batch: Batch
+    widened: Mapping[int, ListFacts]
 
     def __post_init__(self) -> None:
+        self.plan = self.emitter.plan.loops[self.op]
+        self._lists = LoopLists(self.emitter, self.op, self.inputs, self.batch, self.widened)
         self._cond, self._body = self.op.bodies["cond"], self.op.bodies["body"]
         self._carried = [k for k in range(len(self.inputs)) if k not in self.plan.invariant]
         self._initial = {k: self._start(k) for k in self._carried}
+        self._learn_lists()
         self._carries: list[Carry] = self._settle_sizes([self._carry(k) for k in self._carried])
         self._exits = [k for k in self._carried if k in self.plan.exits]
         self._other_lists: set[int] = set()  # of which the body makes other lists, not only writes to them
-
-    def _most_steps(self) -> Any:
-        """How often the body can run, as far as that is known before it does: int, scalar tensor, or None."""
-        bound = self.plan.bound
-        if bound is None:
-            return self.batch.longest
-        if bound.limit is None:
-            return max(bound.constant or 0, 0) + 1
-        limit = self.inputs[bound.limit]
-        if limit.size is not None:
-            steps = limit.size.padded
-        elif limit.batched:
-            if self.batch.longest is not None:
-                return self.batch.longest + 1  # a row that needs more fails
-            steps = tf.cast(tf.reduce_max(tf.concat([limit.tensor, tf.zeros([1], limit.dtype)], 0)), tf.int32)
-        else:
-            known = limit.static()
-            steps = max(int(known), 0) if known is not None else tf.maximum(tf.cast(limit.tensor, tf.int32), 0)
-        return steps + 1
-
-    @property
-    def _masked(self) -> bool:
-        """Whether some rows may not take part in a step."""
-        return self.plan.predicate == Kind.BATCHED or self.batch.active is not None
 
     # -- what travels -----------------------------------------------------------------------------------------------
 
     def _start(self, k: int) -> Any:
         value, planned = self.inputs[k], self.plan.variables[k]
+        if isinstance(value, CompoundList):
+            return value.each(lambda items: self._lists.with_room(k, items))
         if isinstance(value, ListValue):
             element = planned.element
-            if value.buffer is None and element is None:
+            known = element is not None and None not in element and value.dtype != tf.variant
+            if value.buffer is None and not known:
                 return value
-            value = value.materialised(element, self.batch, batched=planned.kind == Kind.BATCHED)
-            steps = self._most_steps() if k in self.emitter.plan.growing[self.op] and not value.roomy else None
-            if steps is None:
-                return value
-            return replace(grown(value, value.slots + steps), roomy=True)
+            return self._lists.with_room(
+                k, value.materialised(element, self.batch, batched=planned.kind == Kind.BATCHED)
+            )
         if planned.kind == Kind.BATCHED:
             return Value(self.batch.rows(value), True, value.sizes, size=value.size, upper=value.upper)
         return value
 
+    def _learn_lists(self) -> None:
+        """Lists whose elements have no static shape before the loop: a trial emission of the body makes some."""
+        unknown = [k for k in self._carried if self._unknown(k)]
+        if not unknown:
+            return
+
+        def learn(carries: list[Carry], results: list[Any], graph: Any) -> None:
+            made.extend((k, results[k], graph) for k in unknown)
+
+        made: list[tuple[int, Any, Any]] = []
+        self._trial([self._carry(k) for k in self._carried], learn)
+        for k, found, graph in made:
+            if isinstance(found, CompoundList):
+                parts = tuple(self._lists.like(k, self._initial[k], part, graph) for part in found.items)
+                self._initial[k] = CompoundList(found.pattern, parts).of_origin(self._initial[k])
+            elif found.buffer is not None:
+                self._initial[k] = self._lists.like(k, self._initial[k], found, graph)
+
+    def _unknown(self, k: int) -> bool:
+        value = self._initial[k]
+        return isinstance(value, ListValue) and value.buffer is None
+
     def _carry(self, k: int) -> Carry:
         value = self._initial[k]
+        if isinstance(value, CompoundList):
+            return CompoundCarry(value, tuple(self._lists.carry(k, items) for items in value.items))
         if isinstance(value, ListValue):
-            if k not in self.emitter.plan.growing[self.op]:
-                return ListCarry(value)
-            return ListCarry(value, growing=True, uneven=self._masked or value.size is not None)
+            return UnknownListCarry(value) if value.buffer is None else self._lists.carry(k, value)
         var = self._body.inputs[k]
         if self.plan.variables[k].kind == Kind.BATCHED:
-            unknown = (
-                [] if var.rank is None else [axis for axis, size in enumerate(var.shape.as_list()) if size is None]
-            )
+            shape = value.shape if var.rank is None else var.shape.as_list()
+            unknown = [axis for axis, size in enumerate(shape) if size is None]
             stable = {axis: size for axis, size in value.sizes.items()}
             others = tuple(axis for axis in unknown if axis not in stable)
-            return BatchedCarry(stable, free=others) if self.batch.even else BatchedCarry(stable, others)
+            if self.batch.even:
+                return BatchedCarry(stable, free=others)
+            return carry_changing(value, others, self.batch, stable)
         upper = _LARGEST_COUNTER if k in self.plan.counters else None
         return SharedCarry(k, upper, dynamic=var.rank is not None and None in var.shape.as_list())
 
@@ -144,19 +156,16 @@ class _Loop:
                 carry = carries[position]
                 assert isinstance(carry, BatchedCarry)
                 stable = {axis: size for axis, size in carry.stable.items() if axis not in axes}
-                free = tuple(axis for axis in carry.free if axis not in axes)
-                carries[position] = BatchedCarry(stable, tuple(sorted({*carry.changing, *axes})), free=free)
+                free = [axis for axis in carry.free if axis not in axes]
+                start = self._initial[self._carried[position]]
+                changing = sorted({*carry.changing, *axes})
+                carries[position] = carry_changing(start, changing, self.batch, stable, free)
         return carries
 
     def _sizes_changed_by_body(self, carries: list[Carry]) -> dict[int, list[int]]:
         changed: dict[int, list[int]] = {}
-        report = self.emitter.report
-        self.emitter.report = report.scratch()
 
-        def trial(*tensors: Any) -> Any:
-            values = unpack_all(carries, tensors)
-            inner = self.batch.within(self.batch.active, ok=tf.ones([self.batch.size], tf.bool))
-            results = self.emitter.run(self._body, self._bind(values), inner)
+        def compare(carries: list[Carry], results: list[Any], graph: Any) -> None:
             for position, carry in enumerate(carries):
                 if isinstance(carry, BatchedCarry):
                     new = results[self._carried[position]]
@@ -164,23 +173,29 @@ class _Loop:
                     axes += [axis for axis in carry.free if axis in new.sizes]
                     if axes:
                         changed[position] = axes
+
+        self._trial(carries, compare)
+        return changed
+
+    def _trial(self, carries: list[Carry], look: Callable[[list[Carry], list[Any], Any], None]) -> None:
+        """Emit the body into a graph that is thrown away, and look at its results (of all variables)."""
+        report = self.emitter.report
+        self.emitter.report = report.scratch()
+
+        def trial(*tensors: Any) -> Any:
+            values = unpack_all(carries, tensors)
+            active = tf.ones([self.batch.size], tf.bool) if self._lists.masked else None
+            inner = self.batch.within(active, ok=tf.ones([self.batch.size], tf.bool))
+            results = self.emitter.run(self._body, self._bind(values), inner)
+            look(carries, results, tf.compat.v1.get_default_graph())
             return tf.constant(0)
 
         flat = pack_all(carries, list(self._initial.values()), self.batch)
-        shapes = [shape for carry, part in self._parts(carries, flat) for shape in carry.shapes(part)]
+        shapes = [shape for carry, part in by_carry(carries, flat) for shape in carry.shapes(part)]
         tf.function(trial, autograph=False).get_concrete_function(
             *(tf.TensorSpec(shape, tensor.dtype) for shape, tensor in zip(shapes, flat, strict=True))
         )
         self.emitter.report = report
-        return changed
-
-    @staticmethod
-    def _parts(carries: Sequence[Carry], flat: Sequence[Any]) -> list[tuple[Carry, Sequence[Any]]]:
-        parts, position = [], 0
-        for carry in carries:
-            parts.append((carry, flat[position : position + width(carry)]))
-            position += width(carry)
-        return parts
 
     def _bind(self, carried: Sequence[Any]) -> list[Any]:
         """Values of all loop variables, invariant ones included."""
@@ -206,7 +221,7 @@ class _Loop:
 
     def _run(self, strategy: Callable[..., tuple[list[Any], list[Any], Any]]) -> list[Any]:
         flat = pack_all(self._carries, list(self._initial.values()), self.batch)
-        shapes = [shape for carry, part in self._parts(self._carries, flat) for shape in carry.shapes(part)]
+        shapes = [shape for carry, part in by_carry(self._carries, flat) for shape in carry.shapes(part)]
         exits = [self.batch.rows(self._initial[k]) for k in self._exits]
         flat_out, exits_out, ok = strategy(flat, shapes, exits)
         self.batch.check(ok)
@@ -218,13 +233,21 @@ class _Loop:
 
     def _settled(self, k: int, value: Any) -> Any:
         """Rows that took no part in the loop have the list from before it, unless an unmasked body made another."""
-        unmasked = self.plan.predicate != Kind.BATCHED and k in self._other_lists
-        if not isinstance(value, ListValue) or unmasked:
+        if not isinstance(value, ListValue | CompoundList):
             return value
-        return replace(value, origin=self._initial[k].origin)
+        length = self._lists.final_length(k)
+        if length is not None:
+            value = value.of_length(length)
+        elif not (compiling() or self.inputs[k].roomy):
+            value = value.trimmed()
+        unmasked = self.plan.predicate != Kind.BATCHED and k in self._other_lists
+        return value if unmasked else value.of_origin(self._initial[k])
 
     def _predicate(self, values: Sequence[Any], batch: Batch) -> Any:
-        return self.emitter.run(self._cond, self._bind(values), batch)[0].tensor
+        value = self.emitter.run(self._cond, self._bind(values), batch)[0]
+        if value.batched and self.plan.predicate != Kind.BATCHED:
+            raise KindRaised(None)
+        return value.tensor
 
     def _all_ok(self) -> Any:
         return tf.ones([self.batch.size], tf.bool)
@@ -237,7 +260,7 @@ class _Loop:
         results = self.emitter.run(self._body, self._bind(old), inner)
         new = [results[k] for k in self._carried]
         for k, value, before in zip(self._carried, new, old, strict=True):
-            if isinstance(value, ListValue) and value.origin is not before.origin:
+            if isinstance(value, ListValue | CompoundList) and value.origin is not before.origin:
                 self._other_lists.add(k)
         new_exits = []
         for k, previous in zip(self._exits, exits, strict=True):
@@ -264,7 +287,9 @@ class _Loop:
             return new, inner.ok
 
         ok = self._all_ok()
-        out, ok = tf.while_loop(go, body, (flat, ok), shape_invariants=(shapes, ok.shape))
+        out, ok = tf.while_loop(
+            go, body, (flat, ok), shape_invariants=(shapes, ok.shape), maximum_iterations=self._lists.certain_steps()
+        )
         return list(out), [], ok
 
     def _while_all_carried(self, flat: list[Any], shapes: list[Any]) -> tuple[list[Any], list[Any], Any]:
@@ -279,7 +304,9 @@ class _Loop:
 
         start = (predicate, flat, first.ok)
         invariants = (predicate.shape, shapes, first.ok.shape)
-        _, out, ok = tf.while_loop(lambda go, *_: go, body, start, shape_invariants=invariants)
+        _, out, ok = tf.while_loop(
+            lambda go, *_: go, body, start, shape_invariants=invariants, maximum_iterations=self._lists.certain_steps()
+        )
         return list(out), [], ok
 
     def _while_bounded(self, flat: list[Any], shapes: list[Any], exits: list[Any]) -> tuple[list[Any], list[Any], Any]:
@@ -311,7 +338,9 @@ class _Loop:
 
         ok = self._all_ok()
         invariants = (shapes, [tensor.shape for tensor in exits], ok.shape)
-        out, exits_out, ok = tf.while_loop(go, body, (flat, exits, ok), shape_invariants=invariants)
+        out, exits_out, ok = tf.while_loop(
+            go, body, (flat, exits, ok), shape_invariants=invariants, maximum_iterations=self._lists.certain_steps()
+        )
         return list(out), list(exits_out), ok
 
     def _while_any(self, flat: list[Any], shapes: list[Any], exits: list[Any]) -> tuple[list[Any], list[Any], Any]:
@@ -330,7 +359,11 @@ class _Loop:
         start = (active, flat, exits, first.ok)
         invariants = (active.shape, shapes, [tensor.shape for tensor in exits], first.ok.shape)
         _, out, exits_out, ok = tf.while_loop(
-            lambda active, *_: tf.reduce_any(active), body, start, shape_invariants=invariants
+            lambda active, *_: tf.reduce_any(active),
+            body,
+            start,
+            shape_invariants=invariants,
+            maximum_iterations=self._lists.certain_steps(),
         )
         return list(out), list(exits_out), ok
 

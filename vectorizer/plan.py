@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
 
 import tensorflow as tf
 
@@ -40,6 +42,7 @@ class LoopPlan:
     counters: frozenset[int]
     exits: frozenset[int]
     predicate_checks: bool
+    at_most: Bound | None = None  # as `bound`, where the predicate demands that among other things
 
     @property
     def strategy(self) -> str:
@@ -48,12 +51,46 @@ class LoopPlan:
             return "loop, all rows together"
         return "loop to the longest row, masked by its bound" if self.bound else "loop until no row is active, masked"
 
-    def raised(self, position: int) -> LoopPlan:
-        """With one variable batched after all."""
+    def raised(self, position: int | None) -> LoopPlan:
+        """With one variable batched after all; None: with a predicate that differs between rows."""
         variables = list(self.variables)
+        if position is None:
+            for k, value in enumerate(variables):
+                if k not in self.invariant:
+                    variables[k] = replace(value, kind=Kind.BATCHED)
+            return replace(
+                self, variables=tuple(variables), predicate=Kind.BATCHED, bound=None, at_most=None, exits=frozenset()
+            )
         variables[position] = replace(variables[position], kind=Kind.BATCHED)
-        bound = None if self.bound is not None and self.bound.counter == position else self.bound
-        return replace(self, variables=tuple(variables), bound=bound, exits=self.exits - {position})
+        bounds = [None if item is None or item.counter == position else item for item in (self.bound, self.at_most)]
+        return replace(
+            self, variables=tuple(variables), bound=bounds[0], at_most=bounds[1], exits=self.exits - {position}
+        )
+
+
+@dataclass(frozen=True)
+class ListGrowth:
+    """How a loop's body changes the number of elements of a list.
+
+    `most`: appended in one step, math.inf if unknown; `exact`: exactly as many in every step.
+    """
+
+    changes: bool
+    most: float
+    exact: bool = True
+
+    def then(self, other: ListGrowth) -> ListGrowth:
+        """One after the other."""
+        exact = self.exact and other.exact
+        return ListGrowth(self.changes or other.changes, self.most + other.most, exact)
+
+    def either(self, other: ListGrowth) -> ListGrowth:
+        """One or the other."""
+        same = self.most == other.most and self.exact and other.exact
+        return ListGrowth(self.changes or other.changes, max(self.most, other.most), same)
+
+
+_UNCHANGED = ListGrowth(False, 0)
 
 
 @dataclass
@@ -64,7 +101,7 @@ class Plan:
     analysis: Analysis
     loops: dict[Op, LoopPlan] = field(default_factory=dict)
     branch_kinds: dict[Op, list[Kind]] = field(default_factory=dict)
-    growing: dict[Op, frozenset[int]] = field(default_factory=dict)
+    lists: dict[Op, dict[int, ListGrowth]] = field(default_factory=dict)
     refused: list[Finding] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -107,7 +144,7 @@ def _plan_program(plan: Plan, program: Program, outputs: frozenset[Var]) -> None
     for op in program.ops:
         if op.type == "While":
             plan.loops[op] = _plan_loop(plan, op, read)
-            plan.growing[op] = _growing(op)
+            plan.lists[op] = _growing(op)
         elif op.bodies:
             plan.branch_kinds[op] = [plan.analysis.kind(var) for var in op.outputs]
         for body in op.bodies.values():
@@ -137,6 +174,7 @@ def _plan_loop(plan: Plan, op: Op, read: set[Var]) -> LoopPlan:
         counters,
         frozenset(exits),
         can_fail(cond),
+        _bound(plan, op, counters, among=True),
     )
 
 
@@ -176,16 +214,28 @@ def _constant_step(op: Op, body: Program, var: Var) -> int | None:
     return int(value) if value is not None and value.ndim == 0 else None
 
 
-def _bound(plan: Plan, op: Op, counters: frozenset[int]) -> Bound | None:
-    """Recognise `counter < limit` with a counter that only grows and a limit that doesn't change."""
+def _bound(plan: Plan, op: Op, counters: frozenset[int], *, among: bool = False) -> Bound | None:
+    """Recognise `counter < limit` with a counter that only grows and a limit that doesn't change.
+
+    `among`: as one of several things that the predicate demands.
+    """
     cond = op.bodies["cond"]
-    compare = _producer(cond, cond.outputs[0])
+    wanted = [cond.outputs[0]]
+    for var in wanted:
+        producer = _producer(cond, var)
+        if among and producer is not None and producer.type == "LogicalAnd":
+            wanted += producer.inputs
+    found = (_comparison(plan, op, counters, _producer(cond, var)) for var in wanted)
+    return next((bound for bound in found if bound is not None), None)
+
+
+def _comparison(plan: Plan, op: Op, counters: frozenset[int], compare: Op | None) -> Bound | None:
     if compare is None or compare.type not in ("Less", "LessEqual", "Greater", "GreaterEqual"):
         return None
     left, right = compare.inputs
     if compare.type.startswith("Greater"):
         left, right = right, left
-    positions = {var: k for k, var in enumerate(cond.inputs)}
+    positions = {var: k for k, var in enumerate(op.bodies["cond"].inputs)}
     counter, limit = positions.get(left), positions.get(right)
     facts = plan.analysis.loops[op]
     if counter is None or counter not in counters or facts.variables[counter].kind == Kind.BATCHED:
@@ -196,17 +246,60 @@ def _bound(plan: Plan, op: Op, counters: frozenset[int]) -> Bound | None:
     return Bound(counter, limit, operator) if limit in facts.invariant else None
 
 
-def _growing(op: Op) -> frozenset[int]:
-    """Loop variables that are lists which the body makes longer or shorter."""
+def _growing(op: Op) -> dict[int, ListGrowth]:
+    """The loop's lists that its body makes longer or shorter."""
     body = op.bodies["body"]
-    found = set()
+    counter = {body.inputs[k]: k for k in range(len(op.inputs)) if _counts_up(op, k) and op.inputs[k].constant == 0}
+    steps = {var: var for var, k in counter.items() if step_of(op, k) == 1}
+    found = {}
     for k, var in enumerate(body.outputs):
-        producer = _producer(body, var)
-        while producer is not None and producer.type.startswith("TensorList"):
-            if producer.type in ("TensorListPushBack", "TensorListPopBack") or producer.attrs.get(
-                "resize_if_index_out_of_bounds"
-            ):
-                found.add(k)
-                break
-            producer = _producer(body, producer.inputs[0])
-    return frozenset(found)
+        if var.dtype == tf.variant:
+            growth = _growth(body, var, steps)
+            if growth.changes:
+                found[k] = growth
+    return found
+
+
+def _growth(program: Program, var: Var, counters: Mapping[Var, Var]) -> ListGrowth:
+    """What the ops that lead to the list `var` do to its length. `counters` are known to be 0, 1, 2, ..."""
+    producer = _producer(program, var)
+    if producer is None:
+        return _UNCHANGED
+    position = producer.outputs.index(var)
+    if producer.type == "While":
+        inside = _growth(producer.bodies["body"], producer.bodies["body"].outputs[position], {})
+        many = ListGrowth(inside.changes, math.inf if inside.most else 0, not inside.changes)
+        return many.then(_growth(program, producer.inputs[position], counters))
+    if producer.bodies:
+        return _growth_in_branches(program, producer, position, counters)
+    own = _UNCHANGED
+    if producer.type == "TensorListPopBack":
+        own = ListGrowth(True, 0, exact=False)
+    elif producer.type == "TensorListPushBack":
+        own = ListGrowth(True, 1)
+    elif producer.attrs.get("resize_if_index_out_of_bounds"):
+        index = producer.inputs[1]
+        length = _producer(program, index)
+        appended = index in counters or (length is not None and length.type == "TensorListLength")
+        own = ListGrowth(True, 1 if appended else math.inf, length is not None and appended)
+    elif not producer.type.startswith("TensorList"):
+        return own
+    lists = [source for source in producer.inputs[:1] if source.dtype == tf.variant]
+    return own.then(_growth(program, lists[0], counters)) if lists else own
+
+
+def _growth_in_branches(program: Program, op: Op, position: int, counters: Mapping[Var, Var]) -> ListGrowth:
+    branches = []
+    for body in op.bodies.values():
+        inner = {own: outer for own, outer in zip(body.inputs, op.inputs[1:], strict=True) if outer in counters}
+        branches.append(_growth(body, body.outputs[position], inner))
+    lists = [_growth(program, var, counters) for var in op.inputs[1:] if var.dtype == tf.variant]
+    return reduce(ListGrowth.either, branches).then(reduce(ListGrowth.either, lists, _UNCHANGED))
+
+
+def step_of(op: Op, k: int) -> int:
+    """By how much a variable that counts up grows."""
+    body = op.bodies["body"]
+    add = _producer(body, body.outputs[k])
+    assert add is not None
+    return next(int(var.constant) for var in add.inputs if var is not body.inputs[k])

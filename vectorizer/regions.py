@@ -74,6 +74,8 @@ def split(program: Program, fallbacks: frozenset[Op]) -> Stages:
     if any(var.dtype == tf.variant for var in (*entering, *leaving)):  # lists can't cross: nothing is compiled then
         return Stages(program.ops, [], [], [], [], False)
     has_text = any(var.dtype == tf.string for var in (*program.inputs, *program.outputs))
+    if any(var.dtype == tf.variant for var in (*entering, *leaving)):
+        return Stages(program.ops, [], [], [], [], whole=False)  # a list can't cross
     whole = not (kept[0] or kept[2] or has_text)
     return Stages(kept[0], kept[1], kept[2], entering, leaving, whole)
 

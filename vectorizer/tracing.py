@@ -81,12 +81,21 @@ def normalise(concrete: Any, *, gradients: bool = False) -> Program:
 class _Normaliser:
     """Turns one FuncGraph into Vars and Ops; calls are inlined by recursion with their arguments bound.
 
-    `read_only_by_gradients` collects what custom gradients capture from outside of the function; None inside loops and
-    branches, which can't be given more operands.
+    `known`: inputs, by position, that are constants wherever this graph is used. `read_only_by_gradients` collects what
+    custom gradients capture from outside of the function; None inside loops and branches, which can't be given more
+    operands.
     """
 
-    def __init__(self, graph: Any, *, gradients: bool, read_only_by_gradients: dict[Var, Any] | None = None) -> None:
+    def __init__(
+        self,
+        graph: Any,
+        *,
+        gradients: bool,
+        read_only_by_gradients: dict[Var, Any] | None = None,
+        known: Mapping[int, Any] | None = None,
+    ) -> None:
         self._graph = graph
+        self._known = known or {}
         self._gradients = gradients
         self._more = read_only_by_gradients
         self._vars: dict[int, Var] = {}
@@ -99,8 +108,8 @@ class _Normaliser:
 
     def run(self, outputs: Sequence[Any]) -> tuple[list[Var], list[Op], list[Var]]:
         inputs = []
-        for tensor in self._graph.inputs:
-            var = Var(tensor.op.name, tensor.dtype, tensor.shape)
+        for position, tensor in enumerate(self._graph.inputs):
+            var = Var(tensor.op.name, tensor.dtype, tensor.shape, self._known.get(position))
             self._vars[id(tensor)] = var
             inputs.append(var)
         self._emit_graph(self._graph, self._vars, "")
@@ -143,14 +152,7 @@ class _Normaliser:
             scope[id(op.outputs[0])] = Var(outputs[0].name, outputs[0].dtype, outputs[0].shape, known)
             self._ops.append(Op("Const", prefix + op.name, (), (scope[id(op.outputs[0])],), {}, op.op_def))
             return
-        bodies = {}
-        for role in _BODY_ATTRS.get(op.type, ()):
-            names = attrs.pop(role)
-            many = isinstance(names, list)
-            for index, name in enumerate(names if many else [names]):
-                nested = tf_internals.nested_graph(graph, name.name if hasattr(name, "name") else str(name))
-                body_inputs, body_ops, body_outputs = _Normaliser(nested, gradients=self._gradients).run(nested.outputs)
-                bodies[f"branch_{index}" if many else role] = Program(body_inputs, body_ops, body_outputs)
+        bodies = self._bodies(op, graph, attrs, inputs)
         self._ops.append(
             Op(
                 _CANONICAL_TYPE.get(op.type, op.type),
@@ -206,6 +208,25 @@ class _Normaliser:
         scope.update((id(tensor), var) for tensor, var in zip(op.outputs, results, strict=True))
         attrs, source = {"function": reduction.function}, tf_internals.user_source(op)
         self._ops.append(Op(REDUCTION, prefix + op.name, arguments, results, attrs, op.op_def, source))
+
+    def _bodies(self, op: Any, graph: Any, attrs: dict[str, Any], inputs: Sequence[Var]) -> dict[str, Program]:
+        """The nested programs of a loop or branch; their functions leave `attrs`. Constants enter them as such."""
+        graphs = {}
+        for role in _BODY_ATTRS.get(op.type, ()):
+            names = attrs.pop(role)
+            many = isinstance(names, list)
+            for index, name in enumerate(names if many else [names]):
+                nested = tf_internals.nested_graph(graph, name.name if hasattr(name, "name") else str(name))
+                graphs[f"branch_{index}" if many else role] = nested
+        operands = inputs if "body" in graphs else inputs[1:]
+        known = {k: var.constant for k, var in enumerate(operands) if var.constant is not None}
+        if "body" in graphs and known:
+            unchanged = self._nested(graphs["body"], {})
+            known = {k: value for k, value in known.items() if unchanged.outputs[k] is unchanged.inputs[k]}
+        return {role: self._nested(nested, known) for role, nested in graphs.items()}
+
+    def _nested(self, graph: Any, known: Mapping[int, Any]) -> Program:
+        return Program(*_Normaliser(graph, gradients=self._gradients, known=known).run(graph.outputs))
 
     def _inline(self, op: Any, graph: Any, scope: dict[int, Var], prefix: str, inputs: tuple[Var, ...]) -> None:
         function = tf_internals.attribute(op, "f")

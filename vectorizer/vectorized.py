@@ -24,7 +24,7 @@ from vectorizer.program import Op, Var
 from vectorizer.report import Report
 from vectorizer.tf_internals import watch_variables
 from vectorizer.tracing import normalise, trace_function
-from vectorizer.values import Size, Value, batched, dimension, shared
+from vectorizer.values import Size, Value, batched, dimension, pad_axis, shared
 from vectorizer.xla_kernels import under_xla
 
 
@@ -204,14 +204,16 @@ class Vectorized:
             with under_xla(whole):
                 outputs = self.emit(report, inputs, sizes, batch, jit=jit)
             dims[:] = [(k, axis) for k, value in enumerate(outputs) for axis in sorted(value.sizes)]
-            out_lengths = [outputs[k].sizes[axis].lengths for k, axis in dims]
+            reported = self.output_dims if hasattr(self, "_flexible") else dims
+            outputs = [_cut(value, k, reported) for k, value in enumerate(outputs)]
+            out_lengths = [_lengths(outputs[k], axis, count) for k, axis in reported]
             spare = tf.range(count) >= real
             return [batch.rows(value) for value in outputs], out_lengths, tf.logical_or(batch.ok, spare)
 
         whole = jit and self._stages.whole
         function = tf.function(program, autograph=False, jit_compile=True if whole else None)
         concrete = function.get_concrete_function(specs, size_spec, tf.TensorSpec([], tf.int32))
-        if not self.output_dims:
+        if not hasattr(self, "_flexible"):
             self.output_dims = tuple(dims)
         return BatchedProgram(concrete, len(specs), self.input_dims, len(self.output_specs))
 
@@ -373,6 +375,22 @@ class Vectorized:
 def _all_within(ops: Sequence[Op]) -> frozenset[Op]:
     inner = (_all_within(body.ops) for op in ops for body in op.bodies.values())
     return frozenset(ops).union(*inner)
+
+
+def _cut(value: Any, k: int, reported: Sequence[tuple[int, int]]) -> Any:
+    """Without padding along axes that the flexible program knows to be as long in every row."""
+    for axis in [axis for axis in value.sizes if (k, axis) not in reported]:
+        longest = tf.reduce_max(value.sizes[axis].lengths)
+        sizes = {other: size for other, size in value.sizes.items() if other != axis}
+        value = batched(pad_axis(value.tensor, axis + 1, longest), sizes)
+    return value
+
+
+def _lengths(value: Any, axis: int, count: Any) -> Any:
+    """A row's size along an axis that differs between rows, or may in another program of the same function."""
+    if axis in value.sizes:
+        return value.sizes[axis].lengths
+    return tf.fill([count], dimension(value.tensor, axis + int(value.batched)))
 
 
 def _output_names(structure: Any, count: int) -> tuple[str, ...]:

@@ -17,7 +17,18 @@ from vectorizer.converters.shapes import dense_dims
 from vectorizer.converters.slicing import convert_strided_slice
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay, run_unchanged
-from vectorizer.values import NotConvertible, Value, batched, fill_padding, number, shared, size_mask, vector
+from vectorizer.values import (
+    NotConvertible,
+    Value,
+    batched,
+    dimension,
+    fill_padding,
+    number,
+    pad_axis,
+    shared,
+    size_mask,
+    vector,
+)
 
 
 @converts("BroadcastGradientArgs", checks="the operands' sizes differ", always=True)
@@ -65,7 +76,12 @@ def convert_strided_slice_grad(op: Op, inputs: Sequence[Value], batch: Batch) ->
     shape, begin, end, strides, gradient = inputs
     if not any(value.batched for value in inputs):
         return run_unchanged(op, inputs)
-    dims, sizes = dense_dims(shape.elements(), batch)
+    known = op.outputs[0].shape  # the operand may be a shape that was kept in a list, of which nothing is known
+    elements = [
+        element if known.rank is None or known[axis] is None else shared(tf.constant(known[axis]))
+        for axis, element in enumerate(shape.elements())
+    ]
+    dims, sizes = dense_dims(elements, batch)
     total: Any = 1
     for size in dims:
         total = total * size
@@ -74,6 +90,8 @@ def convert_strided_slice_grad(op: Op, inputs: Sequence[Value], batch: Batch) ->
     forward = replace(op, type="StridedSlice", definition=tf_internals.definition("StridedSlice"))
     (chosen,) = convert_strided_slice(forward, [positions, begin, end, strides], quiet)
     index, content = chosen.tensor, batch.rows(gradient)
+    for axis in chosen.sizes:
+        content = pad_axis(content, axis + 1, dimension(index, axis + 1))
     padding = _padding(chosen)
     if padding is not None:
         content = tf.where(_spread(padding, content), content, tf.zeros([], content.dtype))

@@ -10,28 +10,25 @@ from collections.abc import Sequence
 from typing import Any
 
 from vectorizer.batch import Batch
-from vectorizer.lists import OptionalValue
+from vectorizer.compounds import OptionalValue, unwrap, wrap
 from vectorizer.program import Op
 from vectorizer.registry import converts
-from vectorizer.values import NotConvertible
 
 
 @converts("OptionalFromValue", always=True)
 def convert_optional_from_value(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Any]:
     """Wraps."""
-    return [OptionalValue(tuple(inputs))]
+    return [wrap(inputs)]
 
 
 @converts("OptionalNone", always=True)
 def convert_optional_none(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Any]:
     """Wraps nothing."""
-    return [OptionalValue(None)]
+    return [OptionalValue({})]
 
 
 @converts("OptionalGetValue", always=True)
 def convert_optional_get_value(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Any]:
     """Unwraps."""
-    (optional,) = inputs
-    if optional.components is None:
-        raise NotConvertible("the value of an optional that has none in any branch")
-    return list(optional.components)
+    types = [var.dtype for var in op.outputs]
+    return list(unwrap(inputs[0], types, [var.rank for var in op.outputs]))

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import tensorflow as tf
 
 from vectorizer.batch import Batch
+from vectorizer.compounds import CompoundList, as_compound, is_compound, put_together, take_apart
 from vectorizer.converters.indexing import check_index
-from vectorizer.lists import ListValue, grown, list_from, stacked
+from vectorizer.lists import (
+    ListValue,
+    element_rows,
+    list_from,
+    list_of_zeros,
+    slots_first,
+    stacked,
+    sum_of_lists,
+    with_element,
+)
 from vectorizer.program import Op
 from vectorizer.registry import converts
 from vectorizer.values import NotConvertible, Size, Value, at_axis, batched, dimension, number, shared
@@ -39,7 +50,7 @@ def convert_list_reserve(op: Op, inputs: Sequence[Value], batch: Batch) -> list[
         known = inputs[1].static()
         slots = int(known) if known is not None else tf.cast(inputs[1].tensor, tf.int32)
         items = ListValue(None, False, shared(tf.cast(slots, tf.int32)), slots, dtype)
-    if shape.rank is not None and shape.is_fully_defined():
+    if dtype != tf.variant and shape.rank is not None and shape.is_fully_defined():
         items = items.materialised(shape, batch, batched=items.size is not None)
     return [items]
 
@@ -59,28 +70,46 @@ def convert_list_length(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Val
 @converts("TensorListElementShape", always=True)
 def convert_list_element_shape(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Value]:
     """Static shape of the elements."""
-    items = inputs[0]
-    if items.buffer is None or items.element_sizes:
+    items = _plain(inputs[0])
+    if items.buffer is None or items.element_sizes or items.element_lengths:
         raise NotConvertible("the element shape of a list that isn't known")
     return [shared(tf.shape(items.buffer)[2 if items.batched else 1 :])]
 
 
+def _plain(items: Any) -> ListValue:
+    if isinstance(items, CompoundList):
+        raise NotConvertible("a list of lists, or of what branches hand to their gradients, used as one of tensors")
+    assert isinstance(items, ListValue)
+    return items
+
+
 @converts("TensorListGetItem", checks="the index is out of range", always=True)
-def convert_list_get(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Value]:
+def convert_list_get(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Any]:
     """`ta.read`: a slice if the index is the same for all rows, else a gather."""
     items, index, given = inputs
+    if isinstance(items, CompoundList):
+        return [_read_compound(items, index, batch)]
     return [read_slot(items.materialised(_known_shape(op, given), batch, batched=False), index, batch)]
+
+
+def _read_compound(items: CompoundList, index: Value, batch: Batch) -> Any:
+    return put_together(items.pattern, (read_slot(part, index, batch) for part in items.items), batch)
 
 
 def read_slot(items: ListValue, index: Value, batch: Batch) -> Value:
     """One element, the same slot for all rows or each row's own."""
+    items = items.never_empty()
     position = _checked(items, index, batch)
+    if position.shape.rank == 0 and not items.element_lengths:
+        return Value(tf.gather(items.buffer, position), items.batched, items.element_sizes)
     if position.shape.rank == 0:
-        tensor = tf.gather(items.buffer, position)
-        return Value(tensor, items.batched, items.element_sizes)
+        position = tf.fill([batch.size], position)
     items = items.promoted(batch)
     coordinates = tf.stack([position, tf.range(tf.shape(position)[0])], axis=-1)
-    return batched(tf.gather_nd(items.buffer, coordinates), items.element_sizes)
+    sizes = dict(items.element_sizes)
+    for axis, lengths in items.element_lengths.items():
+        sizes[axis] = Size(tf.gather_nd(lengths, coordinates), dimension(items.buffer, axis + 2))
+    return batched(tf.gather_nd(items.buffer, coordinates), sizes)
 
 
 def _known_shape(op: Op, given: Value) -> Any:
@@ -99,24 +128,49 @@ def _checked(items: ListValue, index: Value, batch: Batch) -> Any:
 def convert_list_set(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Any]:
     """`ta.write`: rows that aren't active keep what is in the slot."""
     items, index, item = inputs
+    return [_write(op, items, index, item, batch)]
+
+
+def _write(op: Op, items: Any, index: Value, item: Any, batch: Batch) -> Any:
+    if not is_compound(item):
+        return write_slot(op, _plain(items), index, _as_traced(op, item), batch)
+    pattern, values = take_apart(item, batch)
+    compound = as_compound(items, pattern, [value.dtype for value in values])
+    pairs = zip(compound.items, values, strict=True)
+    return CompoundList(pattern, tuple(write_slot(op, part, index, value, batch) for part, value in pairs))
+
+
+def _as_traced(op: Op, item: Value) -> Value:
+    """With what TensorFlow knows of the item's shape."""
+    known = op.inputs[-1].shape
+    if known.rank is not None and item.dense is not None:
+        item.dense.set_shape(([None] if item.batched else []) + known.as_list() if not item.sizes else None)
+    return item
+
+
+def write_slot(op: Op, items: ListValue, index: Value, item: Value, batch: Batch) -> ListValue:
+    """A list of tensors with `item` in one slot."""
     needs_rows = items.batched or item.batched or index.batched or batch.active is not None or items.size is not None
-    items = _with_element(items, item, batch, batched=needs_rows)
+    items = with_element(items, item, batch, batched=needs_rows)
     if op.attrs.get("resize_if_index_out_of_bounds"):
         items = _with_room(items, index, batch)
+    items = items.never_empty()
     position = _checked(items, index, batch)
     if not items.batched:
-        return [items.with_buffer(tf.tensor_scatter_nd_update(items.buffer, [[position]], item.tensor[None]))]
-    value = batch.rows(item)
-    if position.shape.rank == 0:
-        if batch.active is not None and not _past_the_end_is_padding(items, index, batch):
-            old = tf.gather(items.buffer, position)
+        return items.with_buffer(tf.tensor_scatter_nd_update(items.buffer, [[position]], item.tensor[None]))
+    tensor, lengths = element_rows(items, item, batch)
+    one_slot = position.shape.rank == 0
+    masked = batch.active is not None and not (one_slot and _past_the_end_is_padding(items, index, batch))
+    slots = [[position]] if one_slot else tf.stack([position, tf.range(tf.shape(position)[0])], axis=-1)
+
+    def written(buffer: Any, value: Any) -> Any:
+        if masked:
+            old = tf.gather(buffer, position) if one_slot else tf.gather_nd(buffer, slots)
             value = tf.where(at_axis(batch.active, value.shape.rank - 1), value, old)
-        return [items.with_buffer(tf.tensor_scatter_nd_update(items.buffer, [[position]], value[None]))]
-    coordinates = tf.stack([position, tf.range(tf.shape(position)[0])], axis=-1)
-    if batch.active is not None:
-        old = tf.gather_nd(items.buffer, coordinates)
-        value = tf.where(at_axis(batch.active, value.shape.rank - 1), value, old)
-    return [items.with_buffer(tf.tensor_scatter_nd_update(items.buffer, coordinates, value))]
+        return tf.tensor_scatter_nd_update(buffer, slots, value[None] if one_slot else value)
+
+    own = {axis: written(items.element_lengths[axis], length) for axis, length in lengths.items()}
+    return replace(items, buffer=written(items.buffer, tensor), element_lengths=own)
 
 
 def _with_room(items: ListValue, index: Value, batch: Batch) -> ListValue:
@@ -126,17 +180,15 @@ def _with_room(items: ListValue, index: Value, batch: Batch) -> ListValue:
         batch.check(needed <= items.slots)
     if not index.batched and batch.active is None and items.size is None:
         length = tf.maximum(needed, tf.cast(items.length.tensor, tf.int32))
-        return replace(items if items.roomy else grown(items, length), length=shared(length))
+        return replace(items if items.roomy else items.grown(length), length=shared(length))
     rows = tf.broadcast_to(needed, [batch.size])
     if batch.active is not None:
         rows = tf.where(batch.active, rows, 0)
     lengths = tf.maximum(tf.cast(batch.rows(items.length), tf.int32), rows)
     if items.roomy:
-        size = Size(tf.minimum(lengths, items.slots), items.slots)
-        return replace(items, length=number(size.lengths, size), size=size)
-    slots = tf.maximum(tf.reduce_max(tf.concat([lengths, [0]], 0)), items.slots)
-    size = Size(lengths, slots)
-    return replace(grown(items, slots), length=number(lengths, size), size=size)
+        return items.of_lengths(tf.minimum(lengths, items.slots))
+    slots = tf.maximum(tf.reduce_max(tf.concat([lengths, [1]], 0)), items.slots)
+    return items.grown(slots).of_lengths(lengths)
 
 
 def _all_but_rows(index: Value) -> list[int]:
@@ -149,23 +201,15 @@ def _past_the_end_is_padding(items: ListValue, index: Value, batch: Batch) -> bo
     return bound is not None and items.size is not None and bound == (id(index.tensor), id(items.size))
 
 
-def _with_element(items: ListValue, item: Value, batch: Batch, *, batched: bool) -> ListValue:
-    if items.buffer is not None:
-        if set(item.sizes) != set(items.element_sizes) or any(
-            items.element_sizes[axis] is not size for axis, size in item.sizes.items()
-        ):
-            raise NotConvertible("a list whose elements differ in shape")
-        return items.promoted(batch) if batched else items
-    if item.sizes:
-        raise NotConvertible("a list of elements of ragged shape")
-    return items.materialised(item.shape, batch, batched=batched)
-
-
-@converts("TensorListStack", always=True)
+@converts("TensorListStack", checks="elements differ in shape, or there is none and none is known", always=True)
 def convert_list_stack(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Value]:
     """`ta.stack`."""
-    items = inputs[0].materialised(_stack_shape(op, inputs[1]), batch, batched=inputs[0].size is not None)
-    return [stacked(items)]
+    items = _plain(inputs[0])
+    known, result = inputs[1].static(), op.outputs[0].shape
+    if known is not None and (known < 0).any() and not (result.rank and result[1:].is_fully_defined()):
+        batch.check(items.length.tensor > 0)  # TensorFlow stacks nothing only if it knows the elements' shape
+    items = items.materialised(_stack_shape(op, inputs[1]), batch, batched=items.size is not None)
+    return [stacked(items, batch)]
 
 
 @converts("TensorListConcatV2", always=True)
@@ -174,10 +218,10 @@ def convert_list_concat(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Val
     result = op.outputs[0].shape
     given = inputs[1].static()
     known = tf.TensorShape(None) if given is None or given.ndim == 0 else tf.TensorShape([None, *given[1:]])
-    items = inputs[0]
+    items = _plain(inputs[0])
     if items.buffer is None:
         items = items.materialised(known.merge_with(result), batch, batched=items.size is not None)
-    value = stacked(items)
+    value = stacked(items, batch)
     if set(value.sizes) - {0} or value.rank < 2:
         raise NotConvertible("elements of ragged shape joined")
     each = value.shape[1]
@@ -206,8 +250,10 @@ def _stack_shape(op: Op, given: Value) -> Any:
 @converts("TensorListGather", checks="an index is out of range", always=True)
 def convert_list_gather(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Value]:
     """`ta.gather`: elements by a vector of indices."""
-    items, indices, given = inputs
-    items = items.materialised(_stack_shape(op, given), batch, batched=False)
+    items, indices, given = _plain(inputs[0]), inputs[1], inputs[2]
+    if items.element_lengths:
+        raise NotConvertible("elements gathered from a list whose elements differ in shape")
+    items = items.materialised(_stack_shape(op, given), batch, batched=False).never_empty()
     positions = _checked(items, indices, batch)
     sizes = {axis + 1: size for axis, size in items.element_sizes.items()}
     if not items.batched and positions.shape.rank == 1:
@@ -216,7 +262,7 @@ def convert_list_gather(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Val
     sizes |= indices.sizes
     if positions.shape.rank == 1:
         tensor = tf.gather(items.buffer, positions)
-        return [batched(tf.transpose(tensor, [1, 0, *range(2, tensor.shape.rank)]), sizes)]
+        return [batched(slots_first(tensor), sizes)]
     rows = tf.broadcast_to(tf.range(tf.shape(positions)[0])[:, None], tf.shape(positions))
     return [batched(tf.gather_nd(items.buffer, tf.stack([positions, rows], axis=-1)), sizes)]
 
@@ -228,26 +274,31 @@ def convert_list_push(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Any]:
     write = Op(
         "TensorListSetItem", op.name, op.inputs, op.outputs, {"resize_if_index_out_of_bounds": True}, op.definition
     )
-    return list(convert_list_set(write, [items, items.length, item], batch))
+    return [_write(write, items, items.length, item, batch)]
 
 
 @converts("TensorListPopBack", checks="the list is empty", always=True)
 def convert_list_pop(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Any]:
     """Takes the last element off: each row's own last, where rows have pushed unequally often."""
     items = inputs[0]
+    last = Value(tf.cast(items.length.tensor, tf.int32) - 1, items.length.batched)
+    if isinstance(items, CompoundList):
+        element = _read_compound(items, last, batch)
+        return [items.each(lambda part: _without_last(part, last, batch)), element]
     if items.buffer is None:
         raise NotConvertible("an element taken off a list that nobody has written to")
-    last = Value(tf.cast(items.length.tensor, tf.int32) - 1, items.length.batched)
-    value = read_slot(items, last, batch)
+    return [_without_last(items, last, batch), read_slot(items, last, batch)]
+
+
+def _without_last(items: ListValue, last: Value, batch: Batch) -> ListValue:
     if not last.batched and batch.active is None:
-        buffer, slots = (items.buffer, items.slots) if items.roomy else (items.buffer[:-1], items.slots - 1)
-        return [replace(items, buffer=buffer, slots=slots, length=shared(last.tensor)), value]
+        items = items if items.roomy else items.grown(items.slots - 1)
+        return replace(items, length=shared(last.tensor))
     before = tf.cast(batch.rows(items.length), tf.int32)
     left = tf.maximum(before - 1, 0)
     if batch.active is not None:
         left = tf.where(batch.active, left, before)
-    size = Size(left, items.slots)
-    return [replace(items, length=number(left, size), size=size), value]
+    return items.of_lengths(left)
 
 
 @converts("TensorListScatterIntoExistingList TensorListScatterV2", checks="an index is out of range", always=True)
@@ -260,17 +311,27 @@ def convert_list_scatter(op: Op, inputs: Sequence[Any], batch: Batch) -> list[An
             raise NotConvertible("a scatter into a list of unknown length")
         items = ListValue(None, False, shared(tf.constant(int(known))), int(known), op.attrs["element_dtype"])
     else:
-        items, values, indices = inputs
-    if values.sizes or indices.batched:
+        items, values, indices = _plain(inputs[0]), inputs[1], inputs[2]
+    if values.sizes or indices.batched or items.element_lengths:
         raise NotConvertible("a scatter into a list at positions that differ between examples")
     element = Value(values.tensor[:, 0] if values.batched else values.tensor[0], values.batched)
-    items = _with_element(items, element, batch, batched=items.batched or values.batched or batch.active is not None)
+    items = with_element(items, element, batch, batched=items.batched or values.batched or batch.active is not None)
     positions = _checked(items, indices, batch)
     content = values.tensor
     if items.batched:
         content = batch.rows(values)
-        content = tf.transpose(content, [1, 0, *range(2, content.shape.rank)])
+        content = slots_first(content)
         if batch.active is not None:
             old = tf.gather(items.buffer, positions)
             content = tf.where(at_axis(batch.active, content.shape.rank - 2)[None], content, old)
     return [items.with_buffer(tf.tensor_scatter_nd_update(items.buffer, positions[:, None], content))]
+
+
+def convert_list_arithmetic(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Any] | None:
+    """What gradients do with lists as if they were tensors; None for any other op."""
+    if op.type == "ZerosLike":
+        (items,) = inputs
+        return [items.each(list_of_zeros) if isinstance(items, CompoundList) else list_of_zeros(_plain(items))]
+    if op.type == "AddN":
+        return [reduce(lambda left, right: sum_of_lists(_plain(left), _plain(right), batch), inputs)]
+    return None
