@@ -120,6 +120,8 @@ class Value:
         if self.dense is None:
             known = [part.static() for part in self.parts or ()]
             return None if any(item is None for item in known) else np.array(known)
+        if self.dense.dtype in (tf.resource, tf.variant):
+            return None
         value: np.ndarray[Any, Any] | None = tf.get_static_value(self.dense)
         return value
 

@@ -111,9 +111,9 @@ def test_the_text_is_short(report):
 
 def test_ops_that_nothing_can_stand_in_for_are_all_named():
     def f(x):
-        first = tf.TensorArray(tf.float32, size=2, infer_shape=False).write(0, x).write(1, x[1:])
+        first = tf.TensorArray(tf.float32, size=2, infer_shape=False).write(0, x).write(1, x[None])
         state.assign_add(1.0)
-        second = tf.TensorArray(tf.float32, size=2, infer_shape=False).write(0, x[2:])
+        second = tf.TensorArray(tf.float32, size=2, infer_shape=False).write(0, x[2:]).write(1, x[None])
         looped = tf.while_loop(lambda t, y: t < 3, lambda t, y: (t + 1, y + tf.ensure_shape(inner(y), [])), (0, 0.0))[1]
         return first.read(1), second.read(0), looped
 
@@ -137,7 +137,7 @@ def test_ops_that_nothing_can_stand_in_for_are_all_named():
 def test_strict_names_loops_and_refusals_together():
     def f(x):
         state.assign(x)
-        return tf.raw_ops.UniqueV2(x=[x], axis=[0]).y, tf.raw_ops.UniqueV2(x=[x, x], axis=[0]).y
+        return tf.raw_ops.UniqueV2(x=[[x]], axis=[0]).y, tf.raw_ops.UniqueV2(x=[[x, x]], axis=[0]).y
 
     state = tf.Variable(0.0)
     with pytest.raises(VectorizationError, match="cannot vectorize 'f': 3 ops") as caught:

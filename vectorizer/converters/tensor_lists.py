@@ -152,9 +152,8 @@ def write_slot(op: Op, items: ListValue, index: Value, item: Value, batch: Batch
     """A list of tensors with `item` in one slot."""
     needs_rows = items.batched or item.batched or index.batched or batch.active is not None or items.size is not None
     items = with_element(items, item, batch, batched=needs_rows)
-    if op.attrs.get("resize_if_index_out_of_bounds"):
-        items = _with_room(items, index, batch)
-    items = items.never_empty()
+    grows = op.attrs.get("resize_if_index_out_of_bounds")
+    items = _with_room(items, index, batch) if grows else items.never_empty()
     position = _checked(items, index, batch)
     if not items.batched:
         return items.with_buffer(tf.tensor_scatter_nd_update(items.buffer, [[position]], item.tensor[None]))
