@@ -144,13 +144,14 @@ class _Call:
         dependencies = Dependencies(self.fn)
         shapes = tuple((spec.dtype, tuple(spec.shape)) for spec in self._specs())
         key = (kind, shapes, self.fallback)
-        kept = _programs.get((dependencies.key, key))
+        kept = _programs.get((dependencies.key, key)) if dependencies.complete else None
         if kept is None:
             # Tracing may change what the function reads (a layer is built, a call is counted): both are its program's.
             kept = self._vectorized(build=True)
             for seen in (dependencies, Dependencies(self.fn)):
-                kept.dependencies.append(seen)
-                _programs.add((seen.key, key), kept)
+                if seen.complete:
+                    kept.dependencies.append(seen)
+                    _programs.add((seen.key, key), kept)
         v = kept.program
         outputs, out_lengths, ok = v.compile().traced(inputs, lengths, self.rows)
         failed = np.flatnonzero(~ok.numpy())

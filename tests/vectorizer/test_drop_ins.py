@@ -234,3 +234,32 @@ def test_a_reduction_that_some_iterations_do_not_reach_is_refused():
 def test_a_reduction_takes_tensors():
     with pytest.raises(ValueError, match="takes tensors"):
         pfor(lambda i, pfor_config: pfor_config.reduce_sum(3.0), 4)
+
+
+# -- kept programs --------------------
+
+
+class Scaler:
+    def __init__(self):
+        self.factors = {"deep": [1.0, 2.0]}
+        self.table = np.ones(3)
+
+    def __call__(self, x):
+        return x * self.factors["deep"][1] + self.table[0]
+
+
+def test_what_changes_deep_inside_is_seen():
+    scaler, ones = Scaler(), tf.ones([2])
+    np.testing.assert_array_equal(vectorized_map(scaler, ones), [3.0, 3.0])
+    scaler.factors["deep"][1] = 5.0
+    np.testing.assert_array_equal(vectorized_map(scaler, ones), [6.0, 6.0])
+    scaler.table[0] = 10.0
+    np.testing.assert_array_equal(vectorized_map(scaler, ones), [15.0, 15.0])
+
+
+def test_a_large_array_that_is_written_to_is_read_again():
+    large, ones = np.zeros(2**19), tf.ones([2], tf.float64)
+    read = lambda x: x + large[7]
+    np.testing.assert_array_equal(vectorized_map(read, ones), [1.0, 1.0])
+    large[7] = 1.0
+    np.testing.assert_array_equal(vectorized_map(read, ones), [2.0, 2.0])
