@@ -1,5 +1,8 @@
 """What users of TensorFlow's pfor reported as wrong or slow: gradients, jacobians, hessians."""
 
+import gc
+import weakref
+
 import keras
 import numpy as np
 import pytest
@@ -262,3 +265,31 @@ def test_a_custom_gradient_outside():
         tape.watch(batch)
         total = tf.reduce_sum(v(batch))
     np.testing.assert_allclose(tape.gradient(total, batch), [5.0, 5.0])
+
+
+def test_jacobian_through_a_switch_between_training_and_inference():
+    """tensorflow#25469: whether it trains is itself a tensor, the same for all rows or not"""
+
+    def normalised(x, training):
+        def of_the_rows():
+            mean, variance = tf.nn.moments(x, [0])
+            return (x - mean) / tf.sqrt(variance + 1e-3)
+
+        return tf.cond(training, of_the_rows, lambda: x * 0.5 + 1.0)
+
+    examples = [(draw(4, 3), flag) for flag in (True, False, True)]
+    specs = [tf.TensorSpec([4, 3]), tf.TensorSpec([], tf.bool)]
+    check(jacobian(normalised), specs, examples, fallbacks=None, rtol=1e-4)
+
+
+def test_a_program_that_nobody_holds_any_more_is_freed():
+    """tensorflow#43593: memory that grows with every step of a training loop"""
+    table = tf.ones([10])
+    programs = []
+    for _ in range(3):
+        v = vectorize(lambda x: x * tf.reduce_sum(table), [NUMBER])
+        v(tf.ones([4]))
+        programs.append(weakref.ref(v))
+    del v
+    gc.collect()
+    assert [program() for program in programs] == [None] * 3

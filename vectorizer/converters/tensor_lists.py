@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from vectorizer.batch import Batch
-from vectorizer.compounds import CompoundList, as_compound, is_compound, put_together, take_apart
+from vectorizer.compounds import CompoundList, OptionalValue, as_compound, is_compound, put_together, take_apart
 from vectorizer.converters.indexing import check_index
 from vectorizer.lists import (
     ListValue,
@@ -79,6 +79,8 @@ def convert_list_element_shape(op: Op, inputs: Sequence[Any], batch: Batch) -> l
 def _plain(items: Any) -> ListValue:
     if isinstance(items, CompoundList):
         raise NotConvertible("a list of lists, or of what branches hand to their gradients, used as one of tensors")
+    if isinstance(items, OptionalValue):
+        raise NotConvertible("what a branch hands to its gradient, used as a list")
     assert isinstance(items, ListValue)
     return items
 
@@ -329,8 +331,18 @@ def convert_list_scatter(op: Op, inputs: Sequence[Any], batch: Batch) -> list[An
 def convert_list_arithmetic(op: Op, inputs: Sequence[Any], batch: Batch) -> list[Any] | None:
     """What gradients do with lists as if they were tensors; None for any other op."""
     if op.type == "ZerosLike":
-        (items,) = inputs
-        return [items.each(list_of_zeros) if isinstance(items, CompoundList) else list_of_zeros(_plain(items))]
+        return [_zeros_like(inputs[0])]
     if op.type == "AddN":
         return [reduce(lambda left, right: sum_of_lists(_plain(left), _plain(right), batch), inputs)]
     return None
+
+
+def _zeros_like(value: Any) -> Any:
+    if isinstance(value, OptionalValue):
+        zeros = {kind: tuple(map(_zeros_like, values)) for kind, values in value.alternatives.items()}
+        return OptionalValue(zeros, value.batched)
+    if isinstance(value, CompoundList):
+        return value.each(list_of_zeros)
+    if isinstance(value, ListValue):
+        return list_of_zeros(value)
+    return Value(tf.zeros_like(value.tensor), value.batched, value.sizes)
