@@ -126,6 +126,15 @@ def _nothing_times_infinity(
     return [tf.where(passed, gradients, gradients * tf.zeros([], gradients.dtype))]
 
 
+@_respells("ReciprocalGrad")
+def _no_gradient_stays_none(
+    op_type: str, kernel: Kernel, tensors: Sequence[Any], attrs: Mapping[str, Any]
+) -> list[Any]:
+    # TensorFlow passes over gradients of zero; XLA multiplies, and zero times infinity isn't zero.
+    (result,) = kernel(tensors)
+    return [tf.where(tensors[1] == 0, tf.zeros([], result.dtype), result)]
+
+
 @_respells("EluGrad SeluGrad")
 def _zero_and_nan_are_not_below(
     op_type: str, kernel: Kernel, tensors: Sequence[Any], attrs: Mapping[str, Any]

@@ -26,6 +26,7 @@ class Line:
     jit: bool = True
     fixed: bool = True  # False where sizes follow from the data alone: with fixed shapes there may be no room
     rtol: float = 2e-5
+    atol: float = 1e-5
     fallbacks: int | None = 0
     name: str = field(default="")
     options: dict = field(default_factory=dict)  # of vectorize

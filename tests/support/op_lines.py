@@ -634,7 +634,7 @@ def strings():
         lambda x: tf.strings.unicode_script(tf.strings.unicode_decode(x, "UTF-8")),
         (s(),),
     )
-    yield Line("UnicodeDecode", lambda x: tf.strings.unicode_decode(x, "UTF-8").flat_values, (s(2),))
+    yield Line("UnicodeDecode", lambda x: tf.strings.unicode_decode(x, "UTF-8").flat_values, (s(2),), fixed=False)
     yield Line("DecodeRaw", lambda x: tf.io.decode_raw(x, tf.uint8), (s(),))
     yield Line("Substr", lambda x: tf.strings.substr(x, 0, 3), (s(),))
     yield Line("Substr", lambda x, k: tf.strings.substr(x, -tf.minimum(k, tf.strings.length(x)), 2), (s(), i()))

@@ -71,7 +71,7 @@ def run(number):
         size = int(generator.integers(max(line.least, 1), 5))
         rows.append([spoilt(generator, line, spec, size) for spec in line.specs])
     with np.errstate(all="ignore"):
-        check(line.fn, line.specs, rows, rtol=1e-3, atol=1e-4)
+        check(vectorize(line.fn, line.specs, **line.options), None, rows, rtol=1e-3, atol=1e-4)
 
 
 CASES = kinds()
@@ -93,7 +93,9 @@ def test_all(number):
 SPECIALS = [np.nan, np.inf, -np.inf, 0.0, -1.13, 1.5, 7.0]
 
 
-@pytest.mark.parametrize("op", "Maximum Minimum ReluGrad Relu6Grad EluGrad SeluGrad Greater LessEqual Equal".split())
+@pytest.mark.parametrize(
+    "op", "Maximum Minimum ReciprocalGrad ReluGrad Relu6Grad EluGrad SeluGrad Greater LessEqual Equal".split()
+)
 def test_pairs_of_specials(op):
     pairs = [(np.float32(left), np.float32(right)) for left in SPECIALS for right in SPECIALS]
     check(lambda x, y: raw(op, x, y), [tf.TensorSpec([])] * 2, pairs)

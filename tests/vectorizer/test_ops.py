@@ -55,9 +55,9 @@ class Case:
 
         v = vectorize(fn, specs, **line.options)
         if line.fixed:
-            check(v, None, rows, jit=jit and line.jit, fallbacks=line.fallbacks, rtol=line.rtol)
+            check(v, None, rows, jit=jit and line.jit, fallbacks=line.fallbacks, rtol=line.rtol, atol=line.atol)
         for count in (0, 1, 2) if line.fixed else (0, 1, 2, ROWS):
-            check_flexible(v, rows[:count], rtol=line.rtol)
+            check_flexible(v, rows[:count], rtol=line.rtol, atol=line.atol)
 
     @staticmethod
     def _operand(generator, draw, spec, size):

@@ -185,8 +185,19 @@ def _reduced(how: str, data: Any, ids: Any, room: Any, own: Size | None, sizes: 
         divisor = tf.sqrt(divisor) if divided == "SqrtN" else divisor
         result = tf.truncatediv(result, divisor) if result.dtype.is_integer else result / divisor
     else:
+        if how in ("Max", "Min") and result.dtype.is_floating:
+            result = _of_infinities(how, result, data, ids, room)
         result = tf.where(counts > 0, result, tf.constant(_GAPS.get(how, 0), result.dtype))
     return batched(result, {**sizes, 0: own} if own is not None else sizes)
+
+
+def _of_infinities(how: str, result: Any, data: Any, ids: Any, room: Any) -> Any:
+    """The maximum of nothing but minus infinity is that; the kernel starts from the least finite number."""
+    start, worst = (result.dtype.min, -np.inf) if how == "Max" else (result.dtype.max, np.inf)
+    better = data > worst if how == "Max" else data < worst
+    none = reduce_segments("Sum", tf.cast(better, tf.int32), ids, room) == 0
+    at_start = result == tf.constant(start, result.dtype)
+    return tf.where(tf.logical_and(none, at_start), tf.constant(worst, result.dtype), result)
 
 
 @converts(
