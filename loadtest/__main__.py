@@ -31,7 +31,7 @@ def main() -> None:
 @main.command("compare")
 @click.option("--model", required=True, help="A folder of examples/, or a model file.")
 @click.option("--name", help="Which model of the file.  [default: the first]")
-@click.option("--engines", default="static,dynamic,while_loop,per_request", show_default=True, help="Comma-separated.")
+@click.option("--engines", default="static,while_loop,per_request", show_default=True, help="Comma-separated.")
 @click.option("--requests", type=click.IntRange(1), default=1000, show_default=True, help="In each attack.")
 @click.option("--rounds", type=click.IntRange(1), default=2, show_default=True, help="Attacks on each engine.")
 @click.option("--concurrency", type=click.IntRange(1), help="Closed loop only, over this many connections.")
