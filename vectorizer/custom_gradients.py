@@ -67,7 +67,7 @@ def emit(op: Op, inputs: Sequence[Any], batch: Batch, run: Run) -> list[Any]:
         gradients = [Value(tensor, results[k].batched, results[k].sizes) for k, tensor in zip(own, given, strict=True)]
         return [None] * len(own) + _gradients(op, gradients, inputs, batch, run)
 
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    @tf.custom_gradient  # type: ignore[untyped-decorator]  # TensorFlow has no types
     def handed_on(*tensors: Any) -> Any:
         return [tf.identity(tensor) for tensor in tensors[: len(own)]], backward
 

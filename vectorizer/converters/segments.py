@@ -228,9 +228,10 @@ def convert_sparse_segment_gradient(op: Op, inputs: Sequence[Value], batch: Batc
     """Each row of the table gets the gradients of the segments it went into."""
     gradient, indices, ids, count = inputs
     indices, ids = _matched(indices, ids, batch)
-    if gradient.sizes or count.static() is None:
+    known = count.static()
+    if gradient.sizes or known is None:
         raise NotConvertible("the gradient of a sparse segment sum over a table or segments of unknown size")
-    room = int(count.static())  # type: ignore[arg-type]
+    room = int(known)
     values = batch.rows(gather_rows(gradient, ids, batch))
     segments = present_ids(ids, batch.rows(ids))
     how = op.type.removeprefix("SparseSegment").removesuffix("Grad")
