@@ -15,14 +15,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from server.core.records import Batch, LaneSettings, Reason, Refusal, Request, RunBatch, WaitUntil
+from server.core.records import Batch, LaneSettings, Part, Reason, Refusal, Request, RunBatch, WaitUntil
 from server.core.scheduler import Scheduler
 from server.engines.batch_result import BatchResult, Example, Outputs, RowError
-from server.engines.measure import Measure
+from server.engines.measure import Measure, longest
 from server.errors import (
     BatchdError,
     DeadlineExceeded,
@@ -30,12 +30,17 @@ from server.errors import (
     ExampleRejected,
     ModelUnavailable,
     OwnershipError,
+    PayloadTooLarge,
     QueueFull,
+    TooManyExamples,
 )
 from server.metrics import LaneMetrics, Metrics
 from server.model_description import Bucket, ModelDescription, SignatureDescription
 
 _log = logging.getLogger("batchd.dispatcher")
+
+_ROWS_NAMED = 5
+"""Failed rows of one request whose messages are repeated; of the others only the number is told."""
 
 
 class BatchRunner(Protocol):
@@ -52,17 +57,26 @@ class BatchRunner(Protocol):
 
 @dataclass(slots=True)
 class PredictRequest:
-    """One example for one signature; `deadline` is a time of the dispatcher's clock (`time.monotonic`)."""
+    """What one caller asks of one signature: any number of examples, which stay one request.
+
+    `deadline` is a time of the dispatcher's clock (`time.monotonic`); `priority`: higher goes first; `id`: the
+    caller's own name for the request, for messages.
+    """
 
     model: str
     signature: str
-    example: Example
+    examples: Sequence[Example]
     deadline: float
+    priority: int = 0
+    id: str = ""
 
 
 @dataclass(slots=True)
 class Provenance:
-    """How a request was served: its batch, why that was sent, and where the time went (seconds)."""
+    """How a request was served: its batch, why that was sent, and where the time went (seconds).
+
+    Of a request that took several batches: the last one's, the wait of its first row, and the computing of all.
+    """
 
     batch_size: int
     bucket: Bucket
@@ -70,23 +84,29 @@ class Provenance:
     reason: Reason
     queue_s: float
     compute_s: float
+    batches: int = 1
 
 
 @dataclass(slots=True)
 class PredictReply:
-    """The example's outputs, in the order of the signature's outputs."""
+    """`rows[i]` are the outputs of example i, in the order of the signature's outputs."""
 
-    outputs: Outputs
+    rows: list[Outputs]
     provenance: Provenance
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """A caller: its example, since when it waits, and where to put the answer."""
+    """A caller: its examples, since when it waits, the answers so far, and where to put them."""
 
     future: asyncio.Future[PredictReply]
-    example: Example
+    examples: Sequence[Example]
     arrived_at: float
+    answers: list[Outputs | None]
+    missing: int
+    queue_s: float = 0.0
+    compute_s: float = 0.0
+    batches: int = 0
 
 
 class _Lane:
@@ -159,22 +179,29 @@ class Dispatcher:
                 self._fail(id, error)
 
     async def predict(self, request: PredictRequest) -> PredictReply:
-        """Queues an example and waits for its answer.
+        """Queues the examples of a request and waits for all their answers; without examples, answers at once.
 
-        Raises ExampleRejected, QueueFull, Draining, EngineDied, ModelUnavailable, DeadlineExceeded or
-        OwnershipError. Cancelling the call takes the example out of the queue.
+        Raises ExampleRejected (naming the row), TooManyExamples, PayloadTooLarge, QueueFull, Draining,
+        EngineDied, ModelUnavailable, DeadlineExceeded or OwnershipError. Cancelling the call takes what has
+        not run of it out of the queue; so does the failure of one of its rows.
         """
         lane = self._lanes.get((request.model, request.signature))
         if lane is None:
             raise ModelUnavailable(f"model {request.model!r} is not ready; try again in a moment")
+        examples = request.examples
+        if not examples:
+            return PredictReply([], Provenance(0, Bucket(0), 0.0, "idle", 0.0, 0.0, batches=0))
         now = self._clock()
         self._last_id = id = self._last_id + 1
-        example = request.example
-        queued = Request(id, lane.key, 1, lane.measure(example), request.deadline, 0, lane.bytes_of(example))
+        count = len(examples)
+        lengths = longest(map(lane.measure, examples))
+        size_bytes = sum(map(lane.bytes_of, examples))
+        self._refuse_oversized(count, size_bytes)
+        queued = Request(id, lane.key, count, lengths, request.deadline, request.priority, size_bytes)
         if refusal := self._core.add(queued, now):
             raise _refused(refusal)
         loop = asyncio.get_running_loop()
-        waiting = self._waiting[id] = _Waiting(loop.create_future(), example, now)
+        waiting = self._waiting[id] = _Waiting(loop.create_future(), examples, now, [None] * count, count)
         if not self._step_is_due:
             self._step_is_due = True
             loop.call_soon(self._step)
@@ -187,6 +214,20 @@ class Dispatcher:
             del self._waiting[id]
             if not self._waiting:
                 self._emptied.set()
+
+    def _refuse_oversized(self, examples: int, size_bytes: int) -> None:
+        """Raises for a request that the queue could not hold even if it were empty."""
+        core = self._core
+        if examples > core.queue_limit_examples:
+            raise TooManyExamples(
+                f"the request has {examples} examples; at most {core.queue_limit_examples} may wait at once; "
+                "send it in pieces"
+            )
+        if size_bytes > core.queue_limit_bytes:
+            raise PayloadTooLarge(
+                f"the request's arrays take {size_bytes} bytes; at most {core.queue_limit_bytes} may wait at once; "
+                "send it in pieces"
+            )
 
     async def drain(self, timeout_s: float) -> bool:
         """Refuses new requests and waits until the queue is empty; False if that took longer than allowed."""
@@ -240,31 +281,36 @@ class Dispatcher:
 
     def _send(self, batch: Batch, reason: Reason, now: float) -> None:
         lane = self._lanes_by_key[batch.lane]
-        rows = [self._waiting[part.request_id] for part in batch.parts]
+        parts = [(self._waiting[part.request_id], part) for part in batch.parts]
         if batch.bucket is None:
             bucket = Bucket(batch.rows, batch.lengths)
         else:
             bucket = Bucket(batch.bucket.rows, batch.bucket.lengths)
         lane.metrics.dispatches(reason).inc()
         lane.metrics.batch_size.observe(batch.rows)
-        for row in rows:
-            lane.metrics.queue_duration.observe(now - row.arrived_at)
-        run = self._run(lane, batch, rows, bucket, reason, now)
+        for waiting, part in parts:
+            queue_s = now - waiting.arrived_at
+            if not waiting.batches:
+                waiting.queue_s = queue_s
+            for _ in range(part.start, part.stop):
+                lane.metrics.queue_duration.observe(queue_s)
+        run = self._run(lane, batch, parts, bucket, reason, now)
         self._run_task = asyncio.get_running_loop().create_task(run)
 
     async def _run(
         self,
         lane: _Lane,
         batch: Batch,
-        rows: list[_Waiting],
+        parts: list[tuple[_Waiting, Part]],
         bucket: Bucket,
         reason: Reason,
         sent_at: float,
     ) -> None:
         watchdog = asyncio.get_running_loop().call_later(self._batch_timeout_s, self._end_stuck_engine, lane)
+        rows = [example for waiting, part in parts for example in waiting.examples[part.start : part.stop]]
         outcome: BatchResult | BatchdError
         try:
-            outcome = await lane.runner.run(lane.signature, [row.example for row in rows], bucket)
+            outcome = await lane.runner.run(lane.signature, rows, bucket)
             if len(outcome.rows) != len(rows):
                 outcome = _disowned(lane, len(rows), len(outcome.rows))
         except BatchdError as error:
@@ -275,20 +321,43 @@ class Dispatcher:
         watchdog.cancel()
         compute_s = self._clock() - sent_at
         self._core.completed(batch, compute_s)
+        failures = self._hand_out(parts, outcome, compute_s)
         self._step()
-        if isinstance(outcome, BatchdError):
-            for row in rows:
-                _settle(row, outcome)
-            return
-        self._count(lane, outcome, compute_s)
-        padding_ratio = outcome.stats.padding_ratio
-        for row, answer in zip(rows, outcome.rows, strict=True):
-            if isinstance(answer, RowError):
-                _settle(row, ExampleRejected(answer.message))
-            elif not row.future.done():
-                queue_s = sent_at - row.arrived_at
-                provenance = Provenance(len(rows), bucket, padding_ratio, reason, queue_s, compute_s)
-                row.future.set_result(PredictReply(answer, provenance))
+        if isinstance(outcome, BatchResult):
+            self._count(lane, outcome, compute_s)
+            how = Provenance(len(rows), bucket, outcome.stats.padding_ratio, reason, 0.0, 0.0)
+            for waiting, _ in parts:
+                _settle_if_whole(waiting, how)
+        for waiting, failure in failures:
+            _settle(waiting, failure)
+
+    def _hand_out(
+        self, parts: list[tuple[_Waiting, Part]], outcome: BatchResult | BatchdError, compute_s: float
+    ) -> list[tuple[_Waiting, BatchdError]]:
+        """Gives every request its rows; what is left of one that fails here leaves the queue. Returns those."""
+        failures: list[tuple[_Waiting, BatchdError]] = []
+        row = 0
+        for waiting, part in parts:
+            waiting.batches += 1
+            waiting.compute_s += compute_s
+            if isinstance(outcome, BatchdError):
+                failures.append((waiting, outcome))
+            else:
+                answers = outcome.rows[row : row + part.stop - part.start]
+                row += len(answers)
+                rejected: dict[int, str] = {}
+                for index, answer in enumerate(answers, part.start):
+                    if isinstance(answer, RowError):
+                        rejected[index] = answer.message
+                    else:
+                        waiting.answers[index] = answer
+                if rejected:
+                    failures.append((waiting, _rejected(rejected, len(waiting.examples))))
+                else:
+                    waiting.missing -= len(answers)
+                    continue
+            self._core.cancel(part.request_id)
+        return failures
 
     def _end_stuck_engine(self, lane: _Lane) -> None:
         _log.error("model %r: a batch ran for more than %g s; ending its engine", lane.model, self._batch_timeout_s)
@@ -323,6 +392,25 @@ def _settle(waiting: _Waiting, error: BatchdError) -> None:
     """Hands an error to a caller that still waits."""
     if not waiting.future.done():
         waiting.future.set_exception(error)
+
+
+def _settle_if_whole(waiting: _Waiting, how: Provenance) -> None:
+    """Hands the answers to a caller that still waits, once all its rows are there."""
+    if waiting.missing or waiting.future.done():
+        return
+    provenance = replace(how, queue_s=waiting.queue_s, compute_s=waiting.compute_s, batches=waiting.batches)
+    rows = [answer for answer in waiting.answers if answer is not None]
+    waiting.future.set_result(PredictReply(rows, provenance))
+
+
+def _rejected(messages: dict[int, str], count: int) -> ExampleRejected:
+    """The error of a request of which these rows failed."""
+    if count == 1:
+        return ExampleRejected(messages[0], rows=(0,))
+    named = [f"row {row}: {message}" for row, message in list(messages.items())[:_ROWS_NAMED]]
+    if len(messages) > _ROWS_NAMED:
+        named.append(f"and {len(messages) - _ROWS_NAMED} more rows")
+    return ExampleRejected("; ".join(named), rows=tuple(messages))
 
 
 def _disowned(lane: _Lane, sent: int, returned: int) -> OwnershipError:

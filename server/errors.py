@@ -5,6 +5,7 @@
     ├── ExampleRejected               400   the model's own function refuses this example
     ├── UnknownModel                  404
     ├── PayloadTooLarge               413
+    │   └── TooManyExamples                 more than may wait at once
     ├── ModelUnavailable              503   try again after `retry_after_s`
     │   ├── QueueFull
     │   ├── Draining
@@ -41,9 +42,21 @@ class InvalidInput(BatchdError):
 
 
 class ExampleRejected(BatchdError):
-    """The per-example function raised on this example; the message is the function's own."""
+    """The per-example function raised on this example; the message is the function's own.
+
+    `rows`: which examples of the request; where it has several, the message names them too. `row`: the first.
+    """
 
     status = 400
+
+    def __init__(self, message: str, rows: tuple[int, ...] = (0,)) -> None:
+        super().__init__(message)
+        self.rows = rows
+
+    @property
+    def row(self) -> int:
+        """The first row that failed."""
+        return self.rows[0]
 
 
 class UnknownModel(BatchdError):
@@ -56,6 +69,10 @@ class PayloadTooLarge(BatchdError):
     """The request body exceeds the limit."""
 
     status = 413
+
+
+class TooManyExamples(PayloadTooLarge):
+    """The request has more examples than may wait at once, even in an empty queue."""
 
 
 class ModelUnavailable(BatchdError):

@@ -92,7 +92,7 @@ class PredictEndpoint:
             counted = lane.metrics
             deadline = arrived_at + self._timeout_s(envelope)
             example = lane.codec.read(envelope.inputs)
-            request = PredictRequest(lane.model.name, lane.signature.name, example, deadline)
+            request = PredictRequest(lane.model.name, lane.signature.name, (example,), deadline)
             with CallerWatch(receive):
                 reply = await self._dispatcher.predict(request)
             answer = self._write(lane, reply)
@@ -142,7 +142,7 @@ class PredictEndpoint:
         return envelope.timeout_ms / 1000
 
     def _write(self, lane: _Lane, reply: PredictReply) -> bytes:
-        outputs = lane.codec.write(reply.outputs)
+        outputs = lane.codec.write(reply.rows[0])
         answer = {"model": lane.model.name, "signature": lane.signature.name, "outputs": outputs}
         return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
 
