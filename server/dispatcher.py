@@ -22,7 +22,7 @@ from typing import Protocol
 from server.core.records import Batch, LaneSettings, Part, Reason, Refusal, Request, RunBatch, WaitUntil
 from server.core.scheduler import Scheduler
 from server.engines.batch_result import BatchResult, Example, Outputs, RowError
-from server.engines.measure import Measure, longest
+from server.engines.measure import Measure
 from server.errors import (
     BatchdError,
     DeadlineExceeded,
@@ -38,6 +38,9 @@ from server.metrics import LaneMetrics, Metrics
 from server.model_description import Bucket, ModelDescription, SignatureDescription
 
 _log = logging.getLogger("batchd.dispatcher")
+
+_BETWEEN_BATCHES_S = 0.0003
+"""What a batch takes besides its engine's own work: messages to the process and back, turns of this loop."""
 
 _ROWS_NAMED = 5
 """Failed rows of one request whose messages are repeated; of the others only the number is told."""
@@ -126,6 +129,7 @@ class _Lane:
         self.metrics = metrics
         self.compiles = 0
         self.measure = Measure(signature.inputs, signature.bounds)
+        self.is_measured = bool(signature.bounds)
         self._texts = [index for index, tensor in enumerate(signature.inputs) if tensor.dtype == "string"]
 
     def bytes_of(self, example: Example) -> int:
@@ -194,7 +198,7 @@ class Dispatcher:
         now = self._clock()
         self._last_id = id = self._last_id + 1
         count = len(examples)
-        lengths = longest(map(lane.measure, examples))
+        lengths = [lane.measure(example) for example in examples] if lane.is_measured else ()
         size_bytes = sum(map(lane.bytes_of, examples))
         self._refuse_oversized(count, size_bytes)
         queued = Request(id, lane.key, count, lengths, request.deadline, request.priority, size_bytes)
@@ -243,16 +247,13 @@ class Dispatcher:
         return True
 
     def _lane_settings(self, model: ModelDescription, signature: SignatureDescription) -> LaneSettings:
-        full = [
-            timed.seconds
-            for timed in model.timings.get(signature.name, ())
-            if timed.bucket.rows >= model.max_batch_size
-        ]
+        seconds = {timed.bucket: timed.seconds for timed in model.timings.get(signature.name, ())}
         return LaneSettings(
             max_batch_size=model.max_batch_size,
             buckets=signature.buckets,
+            seconds=[seconds.get(bucket, 0.0) for bucket in signature.buckets],
             delay_s=self._max_delay_s,
-            expected_batch_s=max(full, default=0.0),
+            between_s=_BETWEEN_BATCHES_S,
         )
 
     def _step(self) -> None:
@@ -292,7 +293,7 @@ class Dispatcher:
             queue_s = now - waiting.arrived_at
             if not waiting.batches:
                 waiting.queue_s = queue_s
-            for _ in range(part.start, part.stop):
+            for _ in part.rows:
                 lane.metrics.queue_duration.observe(queue_s)
         run = self._run(lane, batch, parts, bucket, reason, now)
         self._run_task = asyncio.get_running_loop().create_task(run)
@@ -307,7 +308,7 @@ class Dispatcher:
         sent_at: float,
     ) -> None:
         watchdog = asyncio.get_running_loop().call_later(self._batch_timeout_s, self._end_stuck_engine, lane)
-        rows = [example for waiting, part in parts for example in waiting.examples[part.start : part.stop]]
+        rows = [example for waiting, part in parts for example in map(waiting.examples.__getitem__, part.rows)]
         outcome: BatchResult | BatchdError
         try:
             outcome = await lane.runner.run(lane.signature, rows, bucket)
@@ -320,7 +321,12 @@ class Dispatcher:
             outcome = BatchdError(f"model {lane.model!r} failed on a batch: {type(error).__name__}: {error}")
         watchdog.cancel()
         compute_s = self._clock() - sent_at
-        self._core.completed(batch, compute_s)
+        if isinstance(outcome, BatchResult):
+            stats = outcome.stats
+            execute_s = stats.assembly_s + stats.compute_s + stats.split_s
+            self._core.completed(batch, execute_s or compute_s, representative=not stats.isolated)
+        else:
+            self._core.completed(batch, compute_s, representative=False)
         failures = self._hand_out(parts, outcome, compute_s)
         self._step()
         if isinstance(outcome, BatchResult):
@@ -343,10 +349,10 @@ class Dispatcher:
             if isinstance(outcome, BatchdError):
                 failures.append((waiting, outcome))
             else:
-                answers = outcome.rows[row : row + part.stop - part.start]
+                answers = outcome.rows[row : row + len(part.rows)]
                 row += len(answers)
                 rejected: dict[int, str] = {}
-                for index, answer in enumerate(answers, part.start):
+                for index, answer in zip(part.rows, answers, strict=True):
                     if isinstance(answer, RowError):
                         rejected[index] = answer.message
                     else:
@@ -420,11 +426,17 @@ def _disowned(lane: _Lane, sent: int, returned: int) -> OwnershipError:
 
 
 def _refused(refusal: Refusal) -> ModelUnavailable:
-    wait_s = refusal.predicted_wait_s
+    wait_s, retry_after_s = refusal.predicted_wait_s, max(1.0, refusal.retry_after_s)
     if refusal.reason == "draining":
-        return Draining("the server is shutting down and takes no new requests", retry_after_s=max(1.0, wait_s))
+        return Draining("the server is shutting down and takes no new requests", retry_after_s)
+    if refusal.reason == "deadline":
+        return QueueFull(
+            f"the queue is too long for this deadline: {refusal.queued} examples wait, and the answer would take "
+            f"about {wait_s:.3g} s; come later, or allow more time",
+            retry_after_s,
+        )
     return QueueFull(
         f"the queue is full: {refusal.queued} of at most {refusal.limit} {refusal.reason} wait, "
         f"about {wait_s:.1f} s of work",
-        retry_after_s=max(1.0, wait_s),
+        retry_after_s,
     )

@@ -47,11 +47,11 @@ def test_promises(events):
         assert running is None
         running = action.batch
         assert 1 <= running.rows <= MAX_BATCH_SIZE
-        assert running.rows == sum(part.stop - part.start for part in running.parts)
+        assert running.rows == sum(len(part.rows) for part in running.parts)
         for part in running.parts:
             assert part.request_id not in ended, "ran for a caller who is gone"
-            assert part.start == rows_run[part.request_id], "a row was lost or ran twice"
-            rows_run[part.request_id] = part.stop
+            assert part.rows[0] == rows_run[part.request_id], "a row was lost or ran twice"
+            rows_run[part.request_id] = part.rows[-1] + 1
             order[running.lane].append(part.request_id)
 
     def complete():
