@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from typing import Protocol
 
 from server.core.records import Batch, LaneSettings, Part, Reason, Refusal, Request, RunBatch, WaitUntil
@@ -425,8 +426,10 @@ def _disowned(lane: _Lane, sent: int, returned: int) -> OwnershipError:
     return OwnershipError(message)
 
 
-def _refused(refusal: Refusal) -> ModelUnavailable:
+def _refused(refusal: Refusal) -> BatchdError:
     wait_s, retry_after_s = refusal.predicted_wait_s, max(1.0, refusal.retry_after_s)
+    if refusal.retry_after_s == inf:
+        return DeadlineExceeded(f"the deadline is too near: the answer would take about {wait_s:.3g} s")
     if refusal.reason == "draining":
         return Draining("the server is shutting down and takes no new requests", retry_after_s)
     if refusal.reason == "deadline":

@@ -141,7 +141,8 @@ class Curve:
             step = self.holding(rows)
             plans.append(Plan(self._time(step) + self._between_s, rows, step, self._time(step)))
         least_s = min(plan.seconds for plan in plans)
-        return min((plan for plan in plans if plan.seconds <= least_s * _AS_GOOD), key=lambda plan: plan.batch_s)
+        as_good = [plan for plan in plans if plan.seconds <= least_s * _AS_GOOD]
+        return min(as_good, key=lambda plan: (plan.batch_s, -plan.rows))
 
     def _filled_by(self, rows: int) -> list[Timing]:
         """The steps that `rows` rows fill, with some left over, that are worth a try: the largest, and the

@@ -146,6 +146,10 @@ class Lane:
         share = (queued - min(after, queued) + entry.rows_left) / (queued + entry.rows_left)
         return share * self._clear_s(rows)
 
+    def alone_s(self, entry: Entry) -> float:
+        """Seconds to clear a request if nothing else were queued."""
+        return self._clear_s({line: len(rows) for line, rows in self._rows_by_line(entry.request).items()})
+
     def _clear_s(self, rows: dict[Line, int]) -> float:
         """Seconds to clear so many rows of each line, all warm ones apart or all together, whichever is faster."""
         warm = [line for line in rows if line.warm]
@@ -217,22 +221,29 @@ class Lane:
         slack = head.entry.request.deadline - now
         if choice.seconds <= slack or head.tried:
             return choice
-        line = head.line
-        fast = line.curve.within(slack)
-        if fast is not None and fast.rows < choice.rows and self._can_wait(choice, line, fast, now):
-            return _Choice([line], line.lengths, line.curve, min(fast.rows, line.rows), fast.planned_s)
-        return self._most_on_time(choice, now)
+        deadlines = self._next_deadlines(choice.lines)
+        fast = head.line.curve.within(slack)
+        if fast is not None and fast.rows < choice.rows:
+            line = head.line
+            smaller = _Choice([line], line.lengths, line.curve, min(fast.rows, line.rows), fast.planned_s)
+            if self._can_wait(deadlines[smaller.rows :], choice, now + smaller.seconds):
+                return smaller
+        return self._most_on_time(choice, sorted(deadlines), now)
 
-    def _can_wait(self, choice: _Choice, line: Line, first: Timing, now: float) -> bool:
-        """Whether a batch in the bucket `first`, of this line alone, leaves the rest of the choice enough time."""
-        others_s = sum(each.curve.clear_s(each.rows) for each in choice.lines if each is not line)
-        rest_s = line.curve.clear_s(max(0, line.rows - first.rows))
-        return now + first.planned_s + rest_s + others_s <= line.newest().entry.request.deadline
-
-    def _most_on_time(self, choice: _Choice, now: float) -> _Choice:
-        pieces = chain.from_iterable(line.pieces() for line in choice.lines)
+    def _next_deadlines(self, lines: list[Line]) -> list[float]:
+        """The deadlines of the next rows of these lines: of some batches' worth of them."""
+        pieces = chain.from_iterable(line.pieces() for line in lines)
         seen = islice(pieces, _DEADLINES_SEEN * self.settings.max_batch_size)
-        deadlines = sorted(chain.from_iterable(repeat(p.entry.request.deadline, p.left) for p in seen))
+        return list(chain.from_iterable(repeat(piece.entry.request.deadline, piece.left) for piece in seen))
+
+    def _can_wait(self, deadlines: list[float], choice: _Choice, until: float) -> bool:
+        """Whether rows of these deadlines are on time when the choice is started only then."""
+        return all(
+            min(deadlines[start : start + choice.rows]) >= until + choice.curve.clear_s(start + choice.rows)
+            for start in range(0, len(deadlines), choice.rows)
+        )
+
+    def _most_on_time(self, choice: _Choice, deadlines: list[float], now: float) -> _Choice:
         best, best_rate = choice, 0.0
         for rows, seconds in choice.curve.sizes(choice.rows):
             on_time = len(deadlines) - bisect_left(deadlines, now + seconds)
@@ -298,7 +309,7 @@ class Lane:
             self._rows_by_priority.pop(priority, None)
 
 
-def _order(piece: Piece) -> float:
+def _order(piece: Piece) -> tuple[float, int]:
     return piece.entry.order
 
 

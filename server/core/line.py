@@ -25,7 +25,7 @@ class Entry:
     request: Request
     arrived_at: float
     priority: int
-    order: float
+    order: tuple[float, int]
     rows_left: int
     pieces: list[Piece] = field(default_factory=list)
     gone: bool = False
@@ -93,14 +93,8 @@ class Line:
                 first = queue[0]
         return first
 
-    def newest(self) -> Piece:
-        """Returns the piece that came last among those of the head's priority. Never empty."""
-        head = self.head()
-        assert head is not None
-        return self._queues[head.entry.priority][-1]
-
     def pieces(self) -> Iterator[Piece]:
-        """Yields what is queued, in no order."""
+        """Yields what is queued, in order within each priority."""
         for queue in self._queues.values():
             yield from (piece for piece in queue if piece.left and not piece.entry.gone)
 

@@ -117,7 +117,8 @@ class Refusal:
     """Why a request was not queued: `queued` of `limit` examples (or bytes) were waiting.
 
     `predicted_wait_s`: when the request would have been answered, or, where the queue is full or draining, when
-    the queue of this moment will have been worked off. `retry_after_s`: when the same request would be let in.
+    the queue of this moment will have been worked off. `retry_after_s`: when the same request would be let in; infinite
+    where its deadline is too near for any queue.
     """
 
     reason: Literal["examples", "bytes", "draining", "deadline"]

@@ -85,6 +85,7 @@ class Scheduler:
         self._live: dict[int, Entry] = {}
         self._deadlines: list[tuple[float, int]] = []
         self._batches_sent = 0
+        self._serial = 0
         self._ends_at = 0.0
         self._device_s = 0.0
         self._drained_rows = 0.0
@@ -113,7 +114,8 @@ class Scheduler:
         """Queues a request; returns a Refusal, and queues nothing, when it must not wait here."""
         lane = self._lanes[request.lane]
         priority = max(-PRIORITY_LIMIT, min(PRIORITY_LIMIT, request.priority))
-        entry = Entry(request, now, priority, now - priority * HEAD_START_S, request.n)
+        self._serial += 1
+        entry = Entry(request, now, priority, (now - priority * HEAD_START_S, self._serial), request.n)
         if refusal := self._refusal(entry, lane, now):
             return refusal
         self._live[request.id] = entry
@@ -200,7 +202,8 @@ class Scheduler:
         wait_s = self._predicted_answer_s(entry, lane, now)
         if now + wait_s <= request.deadline:
             return None
-        return Refusal("deadline", queued, limit, wait_s, now + wait_s - request.deadline)
+        vain = now + lane.alone_s(entry) > request.deadline
+        return Refusal("deadline", queued, limit, wait_s, inf if vain else now + wait_s - request.deadline)
 
     def _predicted_answer_s(self, entry: Entry, lane: Lane, now: float) -> float:
         """Seconds until a request that isn't queued yet would be answered: no fewer, by the measured times.
