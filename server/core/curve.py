@@ -16,7 +16,7 @@ batch is taken: where batching gains little, as with a time that is linear in th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from server.core.records import BucketShape
 
@@ -100,21 +100,30 @@ class Curve:
         self._max_rows = min(max_rows, self._steps[-1].rows)
         self._between_s = between_s
         self._plans: dict[int, Plan] = {}
-        self._version = timings.version
+        self._version = -1
+        self._busiest_rows, self._busiest_s = 1, 0.0
 
     def plan(self, rows: int) -> Plan:
-        """The cheapest way found to clear `rows` >= 1 rows."""
-        if self._version != self._timings.version:
-            self._version = self._timings.version
-            self._plans.clear()
-        found = self._plans.get(rows)
-        if found is None:
-            found = self._plans[rows] = self._make(rows)
-        return found
+        """The cheapest way found to clear `rows` >= 1 rows, and its first batch.
+
+        Of a long queue all but the last few batches are those with the most rows a second.
+        """
+        self._refresh()
+        if rows <= 2 * self._max_rows:
+            return self._planned(rows)
+        batches, rest = self._cut(rows)
+        plan = self._planned(rest)
+        return replace(plan, seconds=plan.seconds + batches * self._busiest_s)
 
     def clear_s(self, rows: int) -> float:
         """Seconds to clear `rows` rows, 0 or more."""
-        return self.plan(rows).seconds if rows else 0.0
+        self._refresh()
+        if not rows:
+            return 0.0
+        if rows <= 2 * self._max_rows:
+            return self._planned(rows).seconds
+        batches, rest = self._cut(rows)
+        return self._planned(rest).seconds + batches * self._busiest_s
 
     def learn(self, timing: Timing, seconds: float) -> None:
         """Corrects the estimate of a bucket by one batch that ran in it."""
@@ -135,6 +144,26 @@ class Curve:
         full = [(step.rows, self._time(step)) for step in self._steps if step.rows < most]
         return [*full, (most, self._time(self.holding(most)))]
 
+    def _refresh(self) -> None:
+        """Forgets the plans when the times that they were made with have changed."""
+        if self._version == self._timings.version:
+            return
+        self._version = self._timings.version
+        self._plans.clear()
+        step = self._busiest(self._steps)
+        self._busiest_rows, self._busiest_s = self._room(step), self._time(step) + self._between_s
+
+    def _planned(self, rows: int) -> Plan:
+        found = self._plans.get(rows)
+        if found is None:
+            found = self._plans[rows] = self._make(rows)
+        return found
+
+    def _cut(self, rows: int) -> tuple[int, int]:
+        """How many of the busiest batches go before the queue is at most two batches long, and what is left then."""
+        batches = -(-(rows - 2 * self._max_rows) // self._busiest_rows)
+        return batches, rows - batches * self._busiest_rows
+
     def _make(self, rows: int) -> Plan:
         plans = [self._split(rows, step) for step in self._filled_by(rows)]
         if rows <= self._max_rows:
@@ -150,9 +179,14 @@ class Curve:
         filled = [step for step in self._steps if self._room(step) < rows]
         if not filled:
             return []
-        each_s = [(self._time(step) + self._between_s) / self._room(step) for step in filled]
-        busiest = next(step for step, s in zip(filled, each_s, strict=True) if s <= min(each_s) * _AS_GOOD)
-        return [filled[-1], busiest]
+        return [filled[-1], self._busiest(filled)]
+
+    def _busiest(self, steps: Sequence[Timing]) -> Timing:
+        """The smallest of the steps with about the most rows a second."""
+        each_s = [(self._time(step) + self._between_s) / self._room(step) for step in steps]
+        if not any(each_s):
+            return steps[-1]
+        return next(step for step, s in zip(steps, each_s, strict=True) if s <= min(each_s) * _AS_GOOD)
 
     def _split(self, rows: int, step: Timing) -> Plan:
         """Clears as many full batches of a step as there are, then the rest."""

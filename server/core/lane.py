@@ -33,6 +33,9 @@ from server.core.records import Batch, LaneSettings, Part, Request
 _DEADLINES_SEEN = 4
 """Batches' worth of the queue whose deadlines are looked at when a batch can't be on time for its first row."""
 
+_LENGTHS_KEPT = 4096
+"""Lengths whose line is remembered, since finding it costs more than everything else about a request."""
+
 _LONGER_KEPT = 64
 """Lines beyond the warm buckets that are remembered, with what was learnt of their batches."""
 
@@ -58,6 +61,7 @@ class Lane:
         self.device_s = 0.0
         self._warm = _warm_lines(settings)
         self._longer: dict[Lengths, Line] = {}
+        self._line_of: dict[Lengths, Line] = {}
         self._late: deque[Piece] = deque()
         self._rows_late = 0
         self._rows_by_priority: dict[int, int] = {}
@@ -68,10 +72,12 @@ class Lane:
         """Whether everything queued has been set aside."""
         return self.rows_queued == self._rows_late
 
+    def divide(self, entry: Entry) -> None:
+        """Gives the rows of a request to the lines of their lengths; they aren't queued yet."""
+        entry.pieces = [Piece(entry, line, rows) for line, rows in self._rows_by_line(entry.request).items()]
+
     def append(self, entry: Entry) -> None:
-        """Queues the rows of a request, each in the line of its length."""
-        by_line = self._rows_by_line(entry.request)
-        entry.pieces = [Piece(entry, line, rows) for line, rows in by_line.items()]
+        """Queues the rows of a request that was divided."""
         for piece in entry.pieces:
             piece.line.append(piece)
         self._count(entry.priority, entry.rows_left)
@@ -140,15 +146,15 @@ class Lane:
         """Seconds to clear a request that isn't queued yet, and what would go before it."""
         rows = {line: line.rows for line in self._lines()}
         queued = sum(rows.values())
-        for line, added in self._rows_by_line(entry.request).items():
-            rows[line] = rows.get(line, 0) + len(added)
+        for piece in entry.pieces:
+            rows[piece.line] = rows.get(piece.line, 0) + piece.left
         after = sum(count for priority, count in self._rows_by_priority.items() if priority < entry.priority)
         share = (queued - min(after, queued) + entry.rows_left) / (queued + entry.rows_left)
         return share * self._clear_s(rows)
 
     def alone_s(self, entry: Entry) -> float:
         """Seconds to clear a request if nothing else were queued."""
-        return self._clear_s({line: len(rows) for line, rows in self._rows_by_line(entry.request).items()})
+        return self._clear_s({piece.line: piece.left for piece in entry.pieces})
 
     def _clear_s(self, rows: dict[Line, int]) -> float:
         """Seconds to clear so many rows of each line, all warm ones apart or all together, whichever is faster."""
@@ -169,6 +175,13 @@ class Lane:
         return dict(found)
 
     def _line_for(self, lengths: Lengths) -> Line:
+        if (line := self._line_of.get(lengths)) is None:
+            if len(self._line_of) >= _LENGTHS_KEPT:
+                self._line_of.clear()
+            line = self._line_of[lengths] = self._find_line(lengths)
+        return line
+
+    def _find_line(self, lengths: Lengths) -> Line:
         for line in self._warm:
             if holds(line.lengths, lengths):
                 return line
@@ -177,6 +190,7 @@ class Lane:
         if found is None:
             if len(self._longer) >= _LONGER_KEPT:
                 self._longer = {key: line for key, line in self._longer.items() if line.rows}
+                self._line_of.clear()
             found = self._longer[level] = Line(level, _unmeasured(self.settings), warm=False)
         return found
 
@@ -260,16 +274,16 @@ class Lane:
         """
         rows = 0
         spare = sum(line.rows for line in lines) - limit
-        while rows < limit:
-            heads = [piece for line in lines if (piece := line.head())]
-            if not heads:
-                break
-            piece = heads[0] if len(heads) == 1 else min(heads, key=_order)
+        heads = {line: piece for line in lines if (piece := line.head())}
+        while rows < limit and heads:
+            line = min(heads, key=lambda line: heads[line].entry.order) if len(heads) > 1 else next(iter(heads))
+            piece = heads[line]
             if piece.entry.request.deadline < ends_at and piece.left <= spare and not piece.tried:
                 spare -= piece.left
                 self._rows_late += piece.left
-                piece.line.set_aside(piece)
+                line.set_aside(piece)
                 self._late.append(piece)
+                _advance(heads, line)
                 continue
             count = min(piece.left, limit - rows)
             taken.append((piece, count))
@@ -278,19 +292,22 @@ class Lane:
             piece.entry.rows_left -= count
             self._count(piece.entry.priority, -count)
             rows += count
+            _advance(heads, line)
         return rows
 
     def _batch(self, batch_id: int, taken: list[tuple[Piece, int]], rows: int, timing: Timing) -> Batch:
-        parts = []
-        lengths: Lengths = ()
+        rows_of: dict[int, Sequence[int]] = {}
+        measured: list[Lengths] = []
         for piece, count in taken:
             own = piece.rows[piece.next - count : piece.next]
             request = piece.entry.request
             if request.lengths:
-                for row in own:
-                    lengths = longest(lengths, request.lengths[row])
-            parts.append(Part(request.id, own))
-        return Batch(batch_id, self.key, tuple(parts), rows, lengths, timing.shape, timing.planned_s)
+                measured += map(request.lengths.__getitem__, own)
+            others = rows_of.get(request.id)
+            rows_of[request.id] = sorted((*others, *own)) if others else own
+        lengths = tuple(map(max, zip(*measured, strict=True)))
+        parts = tuple(Part(id, own) for id, own in rows_of.items())
+        return Batch(batch_id, self.key, parts, rows, lengths, timing.shape, timing.planned_s)
 
     def _bring_back(self) -> None:
         while self._late:
@@ -311,6 +328,14 @@ class Lane:
 
 def _order(piece: Piece) -> tuple[float, int]:
     return piece.entry.order
+
+
+def _advance(heads: dict[Line, Piece], line: Line) -> None:
+    """Replaces the first piece of a line, of which rows were taken, by what is first now."""
+    if head := line.head():
+        heads[line] = head
+    else:
+        del heads[line]
 
 
 def _warm_lines(settings: LaneSettings) -> list[Line]:

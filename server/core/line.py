@@ -30,6 +30,10 @@ class Entry:
     pieces: list[Piece] = field(default_factory=list)
     gone: bool = False
 
+    def alone_at_most_s(self) -> float:
+        """Seconds to clear it row by row: more than it will add to any queue."""
+        return sum(piece.left * piece.line.curve.clear_s(1) for piece in self.pieces)
+
 
 @dataclass(slots=True, eq=False)
 class Piece:
@@ -83,14 +87,16 @@ class Line:
     def head(self) -> Piece | None:
         """Returns the piece that goes first, or None when nothing is queued."""
         first: Piece | None = None
-        for priority in list(self._queues):
-            queue = self._queues[priority]
-            while queue and (queue[0].entry.gone or not queue[0].left):
+        emptied: int | None = None
+        for priority, queue in self._queues.items():
+            while queue and ((piece := queue[0]).entry.gone or piece.next == len(piece.rows)):
                 self._stale -= queue.popleft().entry.gone
             if not queue:
-                del self._queues[priority]
+                emptied = priority
             elif first is None or queue[0].entry.order < first.entry.order:
                 first = queue[0]
+        if emptied is not None:
+            del self._queues[emptied]
         return first
 
     def pieces(self) -> Iterator[Piece]:

@@ -70,7 +70,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What runs together: the rows of `parts`, in that order.
+    """What runs together: the rows of `parts`, in that order; one part for each request.
 
     `lengths`: the largest of every measured size. `bucket`: the warm shape that holds them and takes the least
     time, or None. `expected_s`: its measured time, 0 when not known.

@@ -87,6 +87,7 @@ class Scheduler:
         self._batches_sent = 0
         self._serial = 0
         self._ends_at = 0.0
+        self._clear_at_most_s = 0.0
         self._device_s = 0.0
         self._drained_rows = 0.0
         self._drained_s = 0.0
@@ -116,8 +117,10 @@ class Scheduler:
         priority = max(-PRIORITY_LIMIT, min(PRIORITY_LIMIT, request.priority))
         self._serial += 1
         entry = Entry(request, now, priority, (now - priority * HEAD_START_S, self._serial), request.n)
+        lane.divide(entry)
         if refusal := self._refusal(entry, lane, now):
             return refusal
+        self._clear_at_most_s += entry.alone_at_most_s()
         self._live[request.id] = entry
         if not lane.rows_queued:
             lane.device_s = max(lane.device_s, self._device_s)
@@ -199,6 +202,9 @@ class Scheduler:
             return Refusal("bytes", queued_bytes, limit_bytes, self.predicted_wait_s(), self._drain_s(share * queued))
         if request.deadline == inf or (self.running is None and not queued):
             return None
+        at_most_s = self._running_s(now) + self._clear_at_most_s + entry.alone_at_most_s()
+        if now + at_most_s <= request.deadline:
+            return None
         wait_s = self._predicted_answer_s(entry, lane, now)
         if now + wait_s <= request.deadline:
             return None
@@ -210,10 +216,13 @@ class Scheduler:
 
         The others get as much of the device as this lane until it is, or all that they ask for.
         """
-        running_s = max(0.0, self._ends_at - now) if self.running is not None else 0.0
         own_s = lane.clear_with_s(entry)
         others_s = [min(own_s, other.clear_s()) for other in self._lanes.values() if other is not lane]
-        return running_s + own_s + sum(others_s)
+        return self._running_s(now) + own_s + sum(others_s)
+
+    def _running_s(self, now: float) -> float:
+        """Seconds until the device is free."""
+        return max(0.0, self._ends_at - now) if self.running is not None else 0.0
 
     def _drain_s(self, rows: float) -> float:
         """Seconds until so many rows fewer will wait, at the rate of the last batches."""
@@ -234,6 +243,7 @@ class Scheduler:
         batch = lane.take(self._batches_sent, now)
         lane.device_s += batch.expected_s
         self._ends_at = now + batch.expected_s
+        self._clear_at_most_s = self.predicted_wait_s()
         self.rows_queued -= batch.rows
         for part in batch.parts:
             entry = self._live[part.request_id]
