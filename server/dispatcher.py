@@ -4,6 +4,11 @@ It turns `await predict(request)` into a place in the queue and a future, does w
 sends batches to engine processes, and hands every caller its own row. Three things run beside each other: a
 batch that computes, one timer (for the next deadline, or the end of a lane's delay), and the callers that
 wait. A deadline is therefore answered on time while a batch computes; its row is dropped when it comes back.
+A batch can't be interrupted, even when all its callers have gone: only the end of its process would stop it,
+and loading the model again takes longer than any batch should. After `batch_timeout_s` that is what happens.
+
+Every row travels with the number of its request, beside it in shared memory, and its answer comes back with
+the number that was read there. A mismatch fails the whole batch, loudly: nobody gets someone else's answer.
 
 Requests that arrive in the same turn of the event loop share a batch: the decision is taken at the end of
 that turn. When a batch completes, the next is sent before the answers of this one are handed out.
@@ -27,6 +32,7 @@ from server.engines.measure import Measure
 from server.errors import (
     BatchdError,
     DeadlineExceeded,
+    DeadlineUnreachable,
     Draining,
     ExampleRejected,
     ModelUnavailable,
@@ -50,8 +56,10 @@ _ROWS_NAMED = 5
 class BatchRunner(Protocol):
     """What the dispatcher needs of an engine process."""
 
-    async def run(self, signature: str, rows: Sequence[Example], bucket: Bucket) -> BatchResult:
-        """Runs one batch; raises EngineDied if the process ends first."""
+    async def run(
+        self, signature: str, rows: Sequence[Example], bucket: Bucket, owners: Sequence[int] = ()
+    ) -> BatchResult:
+        """Runs one batch; raises EngineDied if the process ends first. `owners` come back with the answers."""
         ...
 
     def kill(self) -> None:
@@ -123,7 +131,7 @@ class _Lane:
         runner: BatchRunner,
         metrics: LaneMetrics,
     ) -> None:
-        self.key = (model.name, signature.name, model.engine)
+        self.key = (model.name, model.version, signature.name, model.engine)
         self.model = model.name
         self.signature = signature.name
         self.runner = runner
@@ -166,11 +174,13 @@ class Dispatcher:
         self._timer_at = 0.0
         self._run_task: asyncio.Task[None] | None = None
         self._emptied = asyncio.Event()
+        metrics.queue_bytes.set_function(lambda: self._core.bytes_queued)
 
     def attach(self, model: ModelDescription, runner: BatchRunner) -> None:
         """Opens the lanes of a model that is ready. Raises ValueError if it is attached already."""
         for signature in model.signatures:
-            lane = _Lane(model, signature, runner, self._metrics.lane(model.name, signature.name, model.engine))
+            metrics = self._metrics.lane(model.name, signature.name, model.engine, model.version)
+            lane = _Lane(model, signature, runner, metrics)
             self._core.open_lane(lane.key, self._lane_settings(model, signature))
             self._lanes[model.name, signature.name] = self._lanes_by_key[lane.key] = lane
             lane.metrics.queue_depth.set_function(partial(self._core.rows_queued_in, lane.key))
@@ -193,15 +203,28 @@ class Dispatcher:
         lane = self._lanes.get((request.model, request.signature))
         if lane is None:
             raise ModelUnavailable(f"model {request.model!r} is not ready; try again in a moment")
+        try:
+            reply = await self._predict(lane, request)
+        except BatchdError as error:
+            lane.metrics.outcomes(error.outcome).inc()
+            raise
+        except asyncio.CancelledError:
+            lane.metrics.outcomes("cancelled").inc()
+            raise
+        lane.metrics.outcomes("answered").inc()
+        return reply
+
+    async def _predict(self, lane: _Lane, request: PredictRequest) -> PredictReply:
         examples = request.examples
         if not examples:
             return PredictReply([], Provenance(0, Bucket(0), 0.0, "idle", 0.0, 0.0, batches=0))
         now = self._clock()
         self._last_id = id = self._last_id + 1
         count = len(examples)
+        self._refuse_too_many(count)
         lengths = [lane.measure(example) for example in examples] if lane.is_measured else ()
         size_bytes = sum(map(lane.bytes_of, examples))
-        self._refuse_oversized(count, size_bytes)
+        self._refuse_too_large(size_bytes)
         queued = Request(id, lane.key, count, lengths, request.deadline, request.priority, size_bytes)
         if refusal := self._core.add(queued, now):
             raise _refused(refusal)
@@ -220,18 +243,20 @@ class Dispatcher:
             if not self._waiting:
                 self._emptied.set()
 
-    def _refuse_oversized(self, examples: int, size_bytes: int) -> None:
+    def _refuse_too_many(self, examples: int) -> None:
         """Raises for a request that the queue could not hold even if it were empty."""
-        core = self._core
-        if examples > core.queue_limit_examples:
+        limit = self._core.queue_limit_examples
+        if examples > limit:
             raise TooManyExamples(
-                f"the request has {examples} examples; at most {core.queue_limit_examples} may wait at once; "
-                "send it in pieces"
+                f"the request has {examples} examples; at most {limit} may wait at once; send it in pieces"
             )
-        if size_bytes > core.queue_limit_bytes:
+
+    def _refuse_too_large(self, size_bytes: int) -> None:
+        """Likewise, by what its arrays take."""
+        limit = self._core.queue_limit_bytes
+        if size_bytes > limit:
             raise PayloadTooLarge(
-                f"the request's arrays take {size_bytes} bytes; at most {core.queue_limit_bytes} may wait at once; "
-                "send it in pieces"
+                f"the request's arrays take {size_bytes} bytes; at most {limit} may wait at once; send it in pieces"
             )
 
     async def drain(self, timeout_s: float) -> bool:
@@ -290,6 +315,7 @@ class Dispatcher:
             bucket = Bucket(batch.bucket.rows, batch.bucket.lengths)
         lane.metrics.dispatches(reason).inc()
         lane.metrics.batch_size.observe(batch.rows)
+        lane.metrics.batches_in(_bucket_name(batch)).inc()
         for waiting, part in parts:
             queue_s = now - waiting.arrived_at
             if not waiting.batches:
@@ -310,11 +336,11 @@ class Dispatcher:
     ) -> None:
         watchdog = asyncio.get_running_loop().call_later(self._batch_timeout_s, self._end_stuck_engine, lane)
         rows = [example for waiting, part in parts for example in map(waiting.examples.__getitem__, part.rows)]
+        owners = [part.request_id for _, part in parts for _ in part.rows]
         outcome: BatchResult | BatchdError
         try:
-            outcome = await lane.runner.run(lane.signature, rows, bucket)
-            if len(outcome.rows) != len(rows):
-                outcome = _disowned(lane, len(rows), len(outcome.rows))
+            outcome = await lane.runner.run(lane.signature, rows, bucket, owners)
+            _check_ownership(lane, owners, outcome)
         except BatchdError as error:
             outcome = error
         except Exception as error:
@@ -373,6 +399,9 @@ class Dispatcher:
     def _count(self, lane: _Lane, result: BatchResult, compute_s: float) -> None:
         stats, metrics = result.stats, lane.metrics
         metrics.compute_duration.observe(compute_s)
+        metrics.assembly_duration.observe(stats.assembly_s)
+        metrics.execute_duration.observe(stats.compute_s)
+        metrics.split_duration.observe(stats.split_s)
         metrics.padding_ratio.observe(stats.padding_ratio)
         if stats.launches:
             metrics.launches.inc(stats.launches)
@@ -420,10 +449,23 @@ def _rejected(messages: dict[int, str], count: int) -> ExampleRejected:
     return ExampleRejected("; ".join(named), rows=tuple(messages))
 
 
-def _disowned(lane: _Lane, sent: int, returned: int) -> OwnershipError:
-    message = f"model {lane.model!r} answered {returned} rows to a batch of {sent}; no row can be trusted"
+def _check_ownership(lane: _Lane, owners: Sequence[int], result: BatchResult) -> None:
+    """Raises OwnershipError unless every answer came back with the request that asked for it."""
+    if len(result.rows) != len(owners):
+        message = f"model {lane.model!r} answered {len(result.rows)} rows to a batch of {len(owners)}"
+    elif list(result.owners) != list(owners):
+        row = next(index for index, pair in enumerate(zip(owners, result.owners, strict=False)) if pair[0] != pair[1])
+        message = f"model {lane.model!r} answered row {row} of a batch for another request than had asked"
+    else:
+        return
+    message += "; no row can be trusted"
     _log.critical(message)
-    return OwnershipError(message)
+    raise OwnershipError(message)
+
+
+def _bucket_name(batch: Batch) -> str:
+    """A batch's bucket as a label: rows x lengths; all that no bucket holds are one."""
+    return "none" if batch.bucket is None else "x".join(map(str, (batch.bucket.rows, *batch.bucket.lengths)))
 
 
 def _refused(refusal: Refusal) -> BatchdError:
@@ -433,7 +475,7 @@ def _refused(refusal: Refusal) -> BatchdError:
     if refusal.reason == "draining":
         return Draining("the server is shutting down and takes no new requests", retry_after_s)
     if refusal.reason == "deadline":
-        return QueueFull(
+        return DeadlineUnreachable(
             f"the queue is too long for this deadline: {refusal.queued} examples wait, and the answer would take "
             f"about {wait_s:.3g} s; come later, or allow more time",
             retry_after_s,

@@ -28,6 +28,8 @@ _FOLLOW = 0.01
 """How far an unused bucket follows the others with each batch of theirs."""
 _NOTEWORTHY = 0.05
 """Plans are made anew when an estimate has moved by this share since they were made."""
+_CLEARLY = 0.9
+"""A bucket that is larger than needed is taken where it takes less than this share of the time."""
 _AS_GOOD = 1.03
 """Of plans whose times differ by less, the one whose first batch is over soonest is taken."""
 
@@ -130,9 +132,12 @@ class Curve:
         self._timings.learn(timing, seconds)
 
     def holding(self, rows: int) -> Timing:
-        """The cheapest bucket that holds `rows` rows; the largest where none does."""
+        """The smallest bucket that holds `rows` rows, or a larger one if it is clearly faster; else the largest."""
         fitting = [step for step in self._steps if step.rows >= rows]
-        return min(fitting, key=lambda step: (self._time(step), step.rows), default=self._steps[-1])
+        if not fitting:
+            return self._steps[-1]
+        fastest = min(fitting, key=lambda step: (self._time(step), step.rows))
+        return fastest if self._time(fastest) < self._time(fitting[0]) * _CLEARLY else fitting[0]
 
     def within(self, seconds: float) -> Timing | None:
         """The bucket of the most rows that takes at most this long, or None."""

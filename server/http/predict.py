@@ -44,7 +44,7 @@ class _Lane:
         self.model = model
         self.signature = signature
         self.codec = SignatureCodec(signature)
-        self.metrics = metrics.lane(model.name, signature.name, model.engine)
+        self.metrics = metrics.lane(model.name, signature.name, model.engine, model.version)
 
 
 class PredictEndpoint:
