@@ -20,7 +20,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import inf
 from typing import Protocol
@@ -358,9 +358,10 @@ class Dispatcher:
         self._step()
         if isinstance(outcome, BatchResult):
             self._count(lane, outcome, compute_s)
-            how = Provenance(len(rows), bucket, outcome.stats.padding_ratio, reason, 0.0, 0.0)
             for waiting, _ in parts:
-                _settle_if_whole(waiting, how)
+                if not waiting.missing and not waiting.future.done():
+                    padding_ratio = outcome.stats.padding_ratio
+                    waiting.future.set_result(_whole(waiting, len(rows), bucket, padding_ratio, reason))
         for waiting, failure in failures:
             _settle(waiting, failure)
 
@@ -430,13 +431,10 @@ def _settle(waiting: _Waiting, error: BatchdError) -> None:
         waiting.future.set_exception(error)
 
 
-def _settle_if_whole(waiting: _Waiting, how: Provenance) -> None:
-    """Hands the answers to a caller that still waits, once all its rows are there."""
-    if waiting.missing or waiting.future.done():
-        return
-    provenance = replace(how, queue_s=waiting.queue_s, compute_s=waiting.compute_s, batches=waiting.batches)
-    rows = [answer for answer in waiting.answers if answer is not None]
-    waiting.future.set_result(PredictReply(rows, provenance))
+def _whole(waiting: _Waiting, batch_size: int, bucket: Bucket, padding_ratio: float, reason: Reason) -> PredictReply:
+    """The reply to a request that has all its answers; the last of its batches is the one described."""
+    how = Provenance(batch_size, bucket, padding_ratio, reason, waiting.queue_s, waiting.compute_s, waiting.batches)
+    return PredictReply([answer for answer in waiting.answers if answer is not None], how)
 
 
 def _rejected(messages: dict[int, str], count: int) -> ExampleRejected:
