@@ -42,10 +42,9 @@ _LONGER_KEPT = 64
 
 @dataclass(slots=True)
 class _Choice:
-    """The next batch, before its rows are taken: `rows` from `lines`, in `timing`'s bucket of `curve`."""
+    """The next batch, before its rows are taken: `rows` from `lines`, by the buckets of `curve`, in `seconds`."""
 
     lines: list[Line]
-    lengths: Lengths
     curve: Curve
     rows: int
     seconds: float
@@ -124,13 +123,14 @@ class Lane:
         choice = self._timely(self._choose(head.line), head, now)
         taken: list[tuple[Piece, int]] = []
         rows = self._collect(taken, choice.lines, choice.rows, now + choice.seconds)
-        timing = choice.curve.holding(rows)
-        if choice.lines[0].warm and timing.rows > rows:
-            shorter = [line for line in self._warm if line.rows and line not in choice.lines]
-            shorter = [line for line in shorter if holds(choice.lengths, line.lengths)]
+        line = self._holding(taken)
+        timing = line.curve.holding(rows)
+        if line.warm and timing.rows > rows:
+            shorter = [other for other in self._warm if other.rows and holds(line.lengths, other.lengths)]
             rows += self._collect(taken, shorter, min(timing.rows, self.settings.max_batch_size) - rows, -inf)
-        self._sent = (choice.curve, timing)
+        self._sent = (line.curve, timing)
         self.rows_due = max(0, due - rows)
+        self._forget_lines()
         return self._batch(batch_id, taken, rows, timing)
 
     def learn(self, seconds: float) -> None:
@@ -198,11 +198,22 @@ class Lane:
         level = doubled(lengths)
         found = self._longer.get(level)
         if found is None:
-            if len(self._longer) >= _LONGER_KEPT:
-                self._longer = {key: line for key, line in self._longer.items() if line.rows}
-                self._line_of.clear()
             found = self._longer[level] = Line(level, _unmeasured(self.settings), warm=False)
         return found
+
+    def _forget_lines(self) -> None:
+        """Forgets empty lines beyond the warm buckets, when there are many."""
+        if len(self._longer) > _LONGER_KEPT:
+            late = {piece.line for piece in self._late}
+            self._longer = {key: line for key, line in self._longer.items() if line.rows or line in late}
+            self._line_of.clear()
+
+    def _holding(self, taken: list[tuple[Piece, int]]) -> Line:
+        """The line whose buckets hold what was taken from several, or from one."""
+        lines = list({piece.line: None for piece, _ in taken})
+        over = self._joining(lines) if len(lines) > 1 else lines[0]
+        assert over is not None
+        return over
 
     def _lines(self) -> Iterator[Line]:
         """The lines that have rows."""
@@ -216,7 +227,7 @@ class Lane:
     def _choose(self, first: Line) -> _Choice:
         """The lines to join with that of the head, and how many of their rows go now."""
         alone = first.curve.plan(first.rows)
-        best = _Choice([first], first.lengths, first.curve, alone.rows, alone.batch_s)
+        best = _Choice([first], first.curve, alone.rows, alone.batch_s)
         saved_most = 0.0
         for lines in _neighbours(first, [line for line in self._warm if line.rows]):
             over = self._joining(lines)
@@ -226,7 +237,7 @@ class Lane:
             saved = sum(line.curve.clear_s(line.rows) for line in lines) - plan.seconds
             if saved > saved_most or not plan.batch_s:
                 saved_most = saved
-                best = _Choice(lines, over.lengths, over.curve, plan.rows, plan.batch_s)
+                best = _Choice(lines, over.curve, plan.rows, plan.batch_s)
         return best
 
     def _joining(self, lines: list[Line]) -> Line | None:
@@ -249,7 +260,7 @@ class Lane:
         fast = head.line.curve.within(slack)
         if fast is not None and fast.rows < choice.rows:
             line = head.line
-            smaller = _Choice([line], line.lengths, line.curve, min(fast.rows, line.rows), fast.planned_s)
+            smaller = _Choice([line], line.curve, min(fast.rows, line.rows), fast.planned_s)
             if self._can_wait(deadlines[smaller.rows :], choice, now + smaller.seconds):
                 return smaller
         return self._most_on_time(choice, sorted(deadlines), now)
