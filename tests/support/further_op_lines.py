@@ -45,8 +45,8 @@ def segments():
     yield Line(gradients, back, (f(3, 2), i(5)), rtol=1e-4)
     yield Line(gradients, back, (f(3, 2), i(None)), rtol=1e-4, least=1)  # of none, TensorFlow 2.21 clears no memory
     counts = lambda k, x: (raw("Bincount", k, 3, x), raw("DenseBincount", k, 2, x), raw("Bincount", k, 4, []))
-    yield Line("Bincount DenseBincount", counts, (i(5), f(5)), rtol=1e-4, jit=False)
-    yield Line("Bincount DenseBincount", counts, (i(None), f(None)), rtol=1e-4, jit=False)
+    yield Line("Bincount DenseBincount", counts, (i(5), f(5)), rtol=1e-4)
+    yield Line("Bincount DenseBincount", counts, (i(None), f(None)), rtol=1e-4)
     present = lambda k: raw("DenseBincount", k, 3, tf.zeros([0]), binary_output=True)
     yield Line("DenseBincount", present, (i(5, dtype=tf.int64),))
     yield Line("DenseBincount", present, (i(2, 5),))
@@ -57,7 +57,7 @@ def segments():
         tf.histogram_fixed_width(x, tf.stack([y, y + 1.0]), 3, tf.int64),
     )
     for spec in (f(7), f(None), f(2, 3)):
-        yield Line("HistogramFixedWidth", bins, (spec, f()), jit=False)
+        yield Line("HistogramFixedWidth", bins, (spec, f()))
 
 
 def selections():
@@ -69,10 +69,10 @@ def selections():
     distinct = lambda x: (raw("Unique", x), raw("UniqueWithCounts", x, out_idx=tf.int64))
     distinct_on_axis = lambda x: (raw("UniqueV2", x, [0]), raw("UniqueWithCountsV2", x, [0]))
     for spec in (i(5), i(None), i(4, dtype=tf.int64), f(None), s(4), s(None)):
-        yield Line(whole, distinct, (spec,), jit=spec.dtype != tf.string)
-        yield Line(sliced, distinct_on_axis, (spec,), jit=spec.dtype != tf.string)
+        yield Line(whole, distinct, (spec,))
+        yield Line(sliced, distinct_on_axis, (spec,))
     for left, right in ((i(5), i(2)), (i(None), i(None)), (s(4), s(2))):
-        yield Line("ListDiff", lambda x, y: raw("ListDiff", x, y), (left, right), jit=left.dtype != tf.string)
+        yield Line("ListDiff", lambda x, y: raw("ListDiff", x, y), (left, right))
 
 
 def squared_gradient(fn, by):
@@ -115,7 +115,7 @@ def filters():
     for by, name in enumerate(("Conv2DBackpropInput", "Conv2DBackpropFilter")):
         yield Line(name, squared_gradient(around, by), (image, kernel), rtol=1e-3, atol=1e-3)
     dilated = lambda x, k: tf.nn.dilation2d(x, k, [1, 1, 1, 1], "SAME", "NHWC", [1, 2, 1, 1])
-    yield Line("Dilation2D", dilated, (image, f(3, 2, 4)), jit=False)
+    yield Line("Dilation2D", dilated, (image, f(3, 2, 4)))
 
 
 def normalisations():
@@ -126,9 +126,9 @@ def normalisations():
             given = lambda x, g, b, m, v, name=name, form=form: raw(
                 name, x, g, b, m, tf.abs(v) + 0.1, is_training=False, data_format=form
             )[0]
-            yield Line(name, given, (f(*own), *[channels] * 4), rtol=1e-3, jit=form == "NHWC")
+            yield Line(name, given, (f(*own), *[channels] * 4), rtol=1e-3)
             taken = lambda x, g, b, name=name, form=form: raw(name, x, g, b, [], [], data_format=form)[:3]
-            yield Line(name, taken, (f(*own), channels, channels), rtol=1e-3, jit=form == "NHWC")
+            yield Line(name, taken, (f(*own), channels, channels), rtol=1e-3)
     for training in (True, False):
         for by in range(3):
             image = lambda x, g, b, t=training: tf.compat.v1.nn.fused_batch_norm(
@@ -186,10 +186,10 @@ def poolings():
         yield Line("AvgPool3DGrad", squared_gradient(means, 0), (volume,), rtol=1e-4)
         for whole in (False, True):
             placed = partial(pooled_with_places, padding=padding, whole=whole)
-            yield Line("MaxPoolWithArgmax", placed, (image,), jit=False)
+            yield Line("MaxPoolWithArgmax", placed, (image,))
             maxima = lambda x, p=padding, w=whole: pooled_with_places(x, p, w)[0]
-            yield Line("MaxPoolGradWithArgmax", squared_gradient(maxima, 0), (image,), jit=False)
-    yield Line("LRNGrad", squared_gradient(lambda x: tf.nn.lrn(x, 1), 0), (image,), rtol=1e-3, jit=False)
+            yield Line("MaxPoolGradWithArgmax", squared_gradient(maxima, 0), (image,))
+    yield Line("LRNGrad", squared_gradient(lambda x: tf.nn.lrn(x, 1), 0), (image,), rtol=1e-3)
 
 
 def unit_boxes(generator, spec, shape):
@@ -205,12 +205,12 @@ def pictures():
     patches = lambda x: tf.image.extract_patches(x, [1, 2, 3, 1], [1, 2, 1, 1], [1, 2, 1, 1], "SAME")
     yield Line("ExtractImagePatches", patches, (image,))
     solid = lambda x: tf.extract_volume_patches(x, [1, 2, 2, 1, 1], [1, 1, 2, 1, 1], "VALID")
-    yield Line("ExtractVolumePatches", solid, (f(1, 4, 4, 3, 2),), jit=False)
+    yield Line("ExtractVolumePatches", solid, (f(1, 4, 4, 3, 2),))
     dilated = lambda x, k: tf.nn.dilation2d(x, k, [1, 1, 1, 1], "SAME", "NHWC", [1, 2, 1, 1])
-    yield Line("Dilation2D", dilated, (image, f(3, 2, 2)), jit=False)
+    yield Line("Dilation2D", dilated, (image, f(3, 2, 2)))
     for name, size in (("Bilinear", (4, 7)), ("NearestNeighbor", (4, 7)), ("Bicubic", (9, 4))):
         resized = lambda x, name=name, size=size: raw(f"Resize{name}", x, size)
-        yield Line(f"Resize{name}Grad", squared_gradient(resized, 0), (image,), rtol=1e-3, jit=False)
+        yield Line(f"Resize{name}Grad", squared_gradient(resized, 0), (image,), rtol=1e-3)
     plane = tf.constant([1, 0, 0, 0, 1, 0, 0, 0.0])
     for count in (1, 3):
         moved = lambda x, t: (
@@ -218,13 +218,13 @@ def pictures():
             raw("ImageProjectiveTransformV3", x, plane + t * 0.01, [5, 4], 0.5, interpolation="NEAREST"),
         )
         names = "ImageProjectiveTransformV2 ImageProjectiveTransformV3"
-        yield Line(names, moved, (image, f(count, 8)), jit=False, rtol=1e-3)
+        yield Line(names, moved, (image, f(count, 8)), rtol=1e-3)
     cropped = lambda x, box, k: raw("CropAndResize", x, box, k, [3, 2])
     for count in (4, None):
-        yield Line("CropAndResize", cropped, (image, f(count, 4), i(count)), unit_boxes, jit=False, rtol=1e-3)
+        yield Line("CropAndResize", cropped, (image, f(count, 4), i(count)), unit_boxes, rtol=1e-3)
     for by, name in enumerate(("CropAndResizeGradImage", "CropAndResizeGradBoxes")):
         specs = (image, boxes, i(4))
-        yield Line(name, squared_gradient(cropped, by), specs, unit_boxes, jit=False, rtol=1e-2)
+        yield Line(name, squared_gradient(cropped, by), specs, unit_boxes, rtol=1e-2)
     for count in (6, None):
         best = lambda box, score: (
             tf.image.non_max_suppression(box, score, 3, 0.3, 0.1),
@@ -233,11 +233,11 @@ def pictures():
         yield Line("NonMaxSuppressionV3 NonMaxSuppressionV4", best, (f(count, 4), f(count)), unit_boxes)
     for changes in ("AdjustHue", "AdjustSaturation", "AdjustContrastv2"):
         changed = lambda x, k, name=changes: raw(name, x, k)
-        yield Line(changes, changed, (f(2, 4, 3, 3), f()), below_one, jit=False, rtol=1e-3)
+        yield Line(changes, changed, (f(2, 4, 3, 3), f()), below_one, rtol=1e-3)
     together = lambda box, score: raw(
         "CombinedNonMaxSuppression", box[:, :, None], score, 2, 3, 0.3, 0.1, pad_per_class=False
     )
-    yield Line("CombinedNonMaxSuppression", together, (f(2, 5, 4), f(2, 5, 3)), unit_boxes, jit=False)
+    yield Line("CombinedNonMaxSuppression", together, (f(2, 5, 4), f(2, 5, 3)), unit_boxes)
 
 
 def dominant(generator, spec, shape):
@@ -251,27 +251,27 @@ def dominant(generator, spec, shape):
 def matrices():
     square, tall, right = f(2, 3, 3), f(2, 4, 3), f(2, 4, 2)
     eigen = lambda x: tf.math.abs(tf.sort(tf.math.abs(tf.linalg.eigvals(x))))
-    yield Line("Eig", eigen, (square,), dominant, jit=False, rtol=1e-3)
+    yield Line("Eig", eigen, (square,), dominant, rtol=1e-3)
     root = lambda x: tf.linalg.sqrtm(tf.matmul(x, x, transpose_b=True))
-    yield Line("MatrixSquareRoot", root, (square,), dominant, jit=False, rtol=1e-3)
+    yield Line("MatrixSquareRoot", root, (square,), dominant, rtol=1e-3)
     logarithm = lambda x: tf.math.abs(tf.linalg.logm(tf.cast(x, tf.complex64)))
-    yield Line("MatrixLogarithm", logarithm, (square,), dominant, jit=False, rtol=1e-2)
+    yield Line("MatrixLogarithm", logarithm, (square,), dominant, rtol=1e-2)
     factor = lambda x, y: raw("CholeskyGrad", tf.linalg.cholesky(tf.matmul(x, x, transpose_b=True)), y)
-    yield Line("CholeskyGrad", factor, (square, square), dominant, jit=False, rtol=1e-2)
+    yield Line("CholeskyGrad", factor, (square, square), dominant, rtol=1e-2)
     for fast in (True, False):
         least = lambda x, y, fast=fast: raw("MatrixSolveLs", x, y, 0.01, fast=fast)
-        yield Line("MatrixSolveLs", least, (tall, right), jit=False, rtol=1e-2)
+        yield Line("MatrixSolveLs", least, (tall, right), rtol=1e-2)
     banded = lambda x, y: (
         raw("BandedTriangularSolve", tf.abs(x) + 1, y),
         raw("BandedTriangularSolve", tf.abs(x) + 1, y, lower=False, adjoint=True),
     )
-    yield Line("BandedTriangularSolve", banded, (f(2, 2, 4), right), jit=False, rtol=1e-2)
+    yield Line("BandedTriangularSolve", banded, (f(2, 2, 4), right), rtol=1e-2)
     three = lambda x, y: raw("TridiagonalSolve", x, y)
-    yield Line("TridiagonalSolve", three, (f(2, 3, 4), right), dominant, jit=False, rtol=1e-3)
+    yield Line("TridiagonalSolve", three, (f(2, 3, 4), right), dominant, rtol=1e-3)
     singular = lambda x, y: raw("TridiagonalSolve", x * [[1.0], [0.0], [0.0]], y)
-    yield Line("TridiagonalSolve", singular, (f(3, 2), f(2, 1)), jit=False, name="singular")
+    yield Line("TridiagonalSolve", singular, (f(3, 2), f(2, 1)), name="singular")
     times = lambda x, y: raw("TridiagonalMatMul", x[:, :1], x[:, 1:2], x[:, 2:], y)
-    yield Line("TridiagonalMatMul", times, (f(2, 3, 4), right), jit=False, rtol=1e-3)
+    yield Line("TridiagonalMatMul", times, (f(2, 3, 4), right), rtol=1e-3)
     volume = f(2, 4, 6, 5)
     for name, lengths in (("RFFT2D", [6, 5]), ("RFFT3D", [4, 6, 5]), ("RFFT2D", [4, 4])):
         forth = lambda x, n=name, k=lengths: (tf.math.real(raw(n, x, k)), raw(f"I{n}", raw(n, x, k) * 2, k))
@@ -314,7 +314,7 @@ def quantisations():
             raw("QuantizeAndDequantizeV4", x, -0.7, 1.1, range_given=given),
         )
         names = "QuantizeAndDequantizeV2 QuantizeAndDequantizeV3 QuantizeAndDequantizeV4"
-        yield Line(names, rounded, (f(2, 3),), jit=False)
+        yield Line(names, rounded, (f(2, 3),))
     yield Line("BiasAddV1", lambda x, y: raw("BiasAddV1", x, y), (f(2, 4, 3), f(3)))
 
 
@@ -327,7 +327,7 @@ def rearrangements():
     yield Line("Roll", lambda x, k: tf.roll(x, k, [0, 1]), (f(3, 4), i(2)))
     for mode in ("REFLECT", "SYMMETRIC"):
         mirrored = lambda x, mode=mode: tf.pad(x, [[1, 2], [0, 1]], mode)
-        yield Line("MirrorPadGrad", squared_gradient(mirrored, 0), (f(3, 4),), jit=False)
+        yield Line("MirrorPadGrad", squared_gradient(mirrored, 0), (f(3, 4),))
     yield Line("LinSpace", lambda x, y: (raw("LinSpace", x, y, 5), raw("LinSpace", x, y, 1)), (f(), f()), rtol=1e-4)
     yield Line("LinSpace", lambda x, y, k: raw("LinSpace", x, y, k + 1), (f(), f(), i()), rtol=1e-4, fixed=False)
     yield Line("Concat", lambda x, y: raw("Concat", 1, [x, y]), (f(2, 3), f(2, 1)))
@@ -396,39 +396,39 @@ def parsed_by_attributes(text):
 def records():
     for shape in ([], [2], [None]):
         columns = lambda x: tf.io.decode_csv(x, [[0], [0.25], ["none"], tf.constant([7], tf.int64)], na_value="n/a")
-        yield Line("DecodeCSV", columns, (s(*shape),), csv_records, jit=False)
+        yield Line("DecodeCSV", columns, (s(*shape),), csv_records)
         chosen = lambda x: tf.io.decode_csv(x, [tf.constant([], tf.int32), ["?"]], select_cols=[0, 2])
-        yield Line("DecodeCSV", chosen, (s(*shape),), csv_records, jit=False)
+        yield Line("DecodeCSV", chosen, (s(*shape),), csv_records)
         raw_bytes = lambda x: (
             tf.io.decode_raw(x, tf.uint8, fixed_length=3),
             tf.io.decode_raw(x, tf.int16, fixed_length=4),
         )
-        yield Line("DecodePaddedRaw", raw_bytes, (s(*shape),), jit=False)
-    yield Line("ParseExampleV2", parsed, (s(),), some_examples, jit=False)
-    yield Line("ParseSingleExample", parsed_by_attributes, (s(),), some_examples, jit=False)
+        yield Line("DecodePaddedRaw", raw_bytes, (s(*shape),))
+    yield Line("ParseExampleV2", parsed, (s(),), some_examples)
+    yield Line("ParseSingleExample", parsed_by_attributes, (s(),), some_examples)
 
 
 def texts():
     parts = lambda x: tf.raw_ops.StringSplitV2(input=x, sep="")
     others = lambda x: tf.raw_ops.StringSplitV2(input=x, sep="l", maxsplit=1)
     for shape in ([3], [None]):
-        yield Line("StringSplitV2", parts, (s(*shape),), jit=False)
-        yield Line("StringSplitV2", others, (s(*shape),), jit=False)
+        yield Line("StringSplitV2", parts, (s(*shape),))
+        yield Line("StringSplitV2", others, (s(*shape),))
         flat = lambda x: (tf.strings.split(x, "l").values, tf.strings.split(x, "l").row_splits)
-        yield Line("StringSplitV2", flat, (s(*shape),), jit=False, fixed=False)
-    yield Line("StringSplitV2", lambda x: tf.strings.split(x), (s(),), jit=False)
-    yield Line("ReduceJoin", lambda x: tf.strings.reduce_join(x, 1, separator="-"), (s(2, 3),), jit=False)
-    yield Line("ReduceJoin", lambda x: tf.strings.reduce_join(x, -1, keepdims=True), (s(2, None),), jit=False)
-    yield Line("ReduceJoin", lambda x: tf.strings.reduce_join(x, [0, 1]), (s(2, 3),), jit=False)
+        yield Line("StringSplitV2", flat, (s(*shape),), fixed=False)
+    yield Line("StringSplitV2", lambda x: tf.strings.split(x), (s(),))
+    yield Line("ReduceJoin", lambda x: tf.strings.reduce_join(x, 1, separator="-"), (s(2, 3),))
+    yield Line("ReduceJoin", lambda x: tf.strings.reduce_join(x, -1, keepdims=True), (s(2, None),))
+    yield Line("ReduceJoin", lambda x: tf.strings.reduce_join(x, [0, 1]), (s(2, 3),))
     spaced = lambda x: tf.strings.reduce_join(x, 0, separator=", ")
-    yield Line("ReduceJoin", spaced, (s(None),), jit=False)
-    yield Line("ReduceJoin", spaced, (s(None, 2),), jit=False)
+    yield Line("ReduceJoin", spaced, (s(None),))
+    yield Line("ReduceJoin", spaced, (s(None, 2),))
     offsets = lambda x: tf.strings.unicode_decode_with_offsets(x, "UTF-8")
-    yield Line("UnicodeDecodeWithOffsets", offsets, (s(),), jit=False)
+    yield Line("UnicodeDecodeWithOffsets", offsets, (s(),))
     strict = lambda x: tf.strings.unicode_decode(x, "UTF-8", errors="strict")
-    yield Line("UnicodeDecode", strict, (s(),), jit=False)
+    yield Line("UnicodeDecode", strict, (s(),))
     again = lambda x: tf.strings.unicode_transcode(x, "UTF-8", "UTF-16-BE", errors="strict")
-    yield Line("UnicodeTranscode", again, (s(2),), jit=False)
+    yield Line("UnicodeTranscode", again, (s(2),))
 
 
 TABLE = tf.Variable(np.random.default_rng(6).normal(size=[3, 3, 2]).astype("f"))
@@ -466,7 +466,7 @@ def sparse_parts():
     yield Line("RaggedRange", ranges, (i(3), i()), fixed=False)
     words = lambda x: tf.strings.split(x, "l").to_tensor("?")
     for shape in ([3], [None]):
-        yield Line("RaggedTensorToTensor", words, (s(*shape),), jit=False, fixed=False)
+        yield Line("RaggedTensorToTensor", words, (s(*shape),), fixed=False)
     grouped = lambda x, k: (
         tf.RaggedTensor.from_value_rowids(x, tf.sort(k), 3, validate=False).to_tensor(-1.0),
         tf.RaggedTensor.from_value_rowids(x, tf.sort(k), 3, validate=False).to_tensor(shape=[None, 2]),
@@ -483,12 +483,12 @@ def places():
     added = lambda x, k, y: raw("ScatterNdNonAliasingAdd", x, k, y)
     yield Line("ScatterNdNonAliasingAdd", added, (f(3, 4), i(5, 1), f(5, 4)), rtol=1e-4)
     for spec in (f(2, 3), f(None, 2), f(2, None)):
-        yield Line("Where", lambda x: tf.where(x > 0), (spec,), jit=False)
-        yield Line("Where", lambda x: tf.boolean_mask(x, x > 0), (spec,), jit=False)
+        yield Line("Where", lambda x: tf.where(x > 0), (spec,))
+        yield Line("Where", lambda x: tf.boolean_mask(x, x > 0), (spec,))
     nth = lambda x: (raw("NthElement", x, 1), raw("NthElement", x, 0, reverse=True))
-    yield Line("NthElement", nth, (f(2, 4),), jit=False)
+    yield Line("NthElement", nth, (f(2, 4),))
     among = lambda x, k: (raw("InTopKV2", x, k, 2), raw("InTopK", x, k, k=1))
-    yield Line("InTopK InTopKV2", among, (f(4, 3), i(4)), jit=False)
+    yield Line("InTopK InTopKV2", among, (f(4, 3), i(4)))
     stitched = lambda x, y, k: tf.dynamic_stitch([k[:2], k[2:] + 1], [x, y])
     yield Line("DynamicStitch", stitched, (f(2, 3), f(3, 3), i(5)), fixed=False)
     parallel = lambda x, k: raw("ParallelDynamicStitch", [in_order(k), in_order(k) + tf.size(k)], [x, x * 2])

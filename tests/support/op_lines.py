@@ -111,12 +111,12 @@ def elementwise():
             yield Line("Acos Asin Atanh Erfinv", each("Acos Asin Atanh Erfinv"), x, within_one, rtol=1e-4)
             yield Line("Acosh", each("Acosh"), x, above_one)
             yield Line("Ndtri", each("Ndtri"), x, below_one, rtol=1e-3)
-            yield Line(HOST_ONLY, each(HOST_ONLY), x, jit=False, rtol=1e-4)
-            yield Line(HOST_BESSEL, each(HOST_BESSEL), x, positive, jit=False, rtol=1e-4)
+            yield Line(HOST_ONLY, each(HOST_ONLY), x, rtol=1e-4)
+            yield Line(HOST_BESSEL, each(HOST_BESSEL), x, positive, rtol=1e-4)
             yield Line("Cast", lambda x: (tf.cast(x, tf.int32), tf.cast(x, tf.float64), tf.cast(x, tf.bool)), x)
             yield Line("Identity IdentityN", lambda x: tf.raw_ops.IdentityN(input=[x, x + 1]), x)
             yield Line("Complex Real Imag ComplexAbs Conj Angle", complex_numbers, x, rtol=1e-4)
-            yield Line("AsString", lambda x: tf.strings.as_string(x, precision=3), x, jit=False)
+            yield Line("AsString", lambda x: tf.strings.as_string(x, precision=3), x)
         yield Line("LogicalNot", tf.logical_not, (b(*shape),))
         yield Line("Invert PopulationCount", each("Invert PopulationCount"), (i(*shape),), extreme_integers)
         yield Line("Abs Neg Sign Square", each("Abs Neg Sign Square"), (i(*shape),), signed_integers)
@@ -147,7 +147,7 @@ def elementwise():
         if left == right:
             yield Line(GRADIENTS, each(GRADIENTS), (f(*left), f(*right)), rtol=1e-4)
             yield Line(ROOT_GRADIENTS, each(ROOT_GRADIENTS), (f(*left), f(*right)), positive, rtol=1e-4)
-            yield Line("InvGrad", each("InvGrad"), (f(*left), f(*right)), positive, jit=False)
+            yield Line("InvGrad", each("InvGrad"), (f(*left), f(*right)), positive)
             yield Line("Select", lambda x, y: raw("Select", x > 0, x, y), (f(*left), f(*right)))
             yield Line("AddN", lambda x, y: tf.add_n([x, y, x]), (f(*left), f(*right)))
         for dtype in (tf.int32, tf.int64, tf.int8) if left in ([2, 3], [None]) else (tf.int32,):
@@ -382,7 +382,6 @@ def images():
         "ResizeBicubic ResizeArea",
         lambda x: (raw("ResizeBicubic", x, [4, 7]), raw("ResizeArea", x, [4, 7])),
         (IMAGE,),
-        jit=False,
         rtol=1e-4,
     )
     yield Line(
@@ -390,7 +389,7 @@ def images():
         lambda x: tf.nn.depth_to_space(tf.nn.space_to_depth(x, 2), 2),
         (f(2, 4, 6, 3),),
     )
-    yield Line("LRN", lambda x: tf.nn.lrn(x, 1), (IMAGE,), jit=False)
+    yield Line("LRN", lambda x: tf.nn.lrn(x, 1), (IMAGE,))
     yield Line("SpaceToBatchND", lambda x: tf.space_to_batch(x, [2, 3], [[0, 0], [1, 0]]), (IMAGE,))
     yield Line(
         "BatchToSpaceND",
@@ -468,9 +467,9 @@ def shapes():
         lambda x: tf.transpose(x, [1, 0], conjugate=True),
         (f(2, 3, dtype=tf.complex64),),
     )
-    yield Line("Range", lambda k: tf.range(k), (i(),), jit=False)
-    yield Line("Range", lambda k: tf.range(1, k + 4, 2), (i(),), jit=False)
-    yield Line("Range", lambda x: tf.range(0.0, tf.abs(x), 0.7), (f(),), jit=False)
+    yield Line("Range", lambda k: tf.range(k), (i(),))
+    yield Line("Range", lambda k: tf.range(1, k + 4, 2), (i(),))
+    yield Line("Range", lambda x: tf.range(0.0, tf.abs(x), 0.7), (f(),))
     yield Line("Squeeze", lambda x: tf.squeeze(x), (f(2, 1, 3, 1),))
     yield Line("Reshape", lambda x: tf.reshape(x, [3, -1, 2]), (f(None, 6),))
     yield Line("Reshape", lambda x: tf.reshape(x, [-1, 2, 3]), (f(2, None, 3),))
@@ -585,8 +584,8 @@ def ordering():
     )
     yield Line("InvertPermutation", lambda x: tf.math.invert_permutation(tf.argsort(x, stable=True)), (f(4),))
     yield Line("InvertPermutation", lambda x: tf.math.invert_permutation(tf.argsort(x, stable=True)), (f(None),))
-    yield Line("Where", lambda x: tf.where(x), (b(4),), jit=False)
-    yield Line("Where", lambda x: tf.boolean_mask(x, x > 0), (f(None),), jit=False)
+    yield Line("Where", lambda x: tf.where(x), (b(4),))
+    yield Line("Where", lambda x: tf.boolean_mask(x, x > 0), (f(None),))
 
 
 def strings():
