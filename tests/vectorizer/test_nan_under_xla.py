@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.op_lines import LINES, Line, raw, usual
+from tests.support.op_lines import LINES
+from tests.support.op_lines.line import Line, raw, usual
 from tests.support.oracle import check
 from vectorizer import vectorize
 

@@ -1,6 +1,6 @@
 """Every registered op against the oracle: one line per op, or per group of ops that share a function.
 
-From each line of the table (`tests/support/op_lines.py`) grow cases: fixed and variable dimensions, dtypes, each
+From each line of the table (`tests/support/op_lines/`) grow cases: fixed and variable dimensions, dtypes, each
 operand in turn shared by all rows; each case is run on batches of 0, 1, 2 and 5 rows. The quick tier takes a sample in
 which every op occurs.
 """
@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.op_lines import LINES, Line, usual
+from tests.support.op_lines import LINES
+from tests.support.op_lines.line import Line, usual
 from tests.support.oracle import check, check_flexible
 from vectorizer import supported_ops, trace, vectorize
 
