@@ -31,7 +31,7 @@ DOMAINS: dict[str, tuple[str, int]] = {
     **dict.fromkeys(_POSITIVE.split(), ("positive", 0)),
     **dict.fromkeys(_FINITE_PARAMETERS.split(), ("finite", 1)),
 }
-"""What operands, from the given one on, must be for XLA to answer as TensorFlow does. Compiled, rows with others fail."""
+"""What operands, from the given one on, must be for XLA to answer as TensorFlow does; compiled, other rows fail."""
 
 
 def outside_domain(op_type: str, position: int, tensor: Any) -> Any:
