@@ -119,7 +119,7 @@ def convert(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     Raises NotConvertible if there is no rule for these operands, KeyError for an op type without converter.
     """
     rule = find(op.type)
-    for position, value in enumerate(inputs):
+    for position, value in enumerate(inputs if op.type in xla_kernels.DOMAINS else ()):
         foreign = xla_kernels.outside_domain(op.type, position, value.tensor)
         if foreign is not None:
             batch.fail_where(foreign, value)

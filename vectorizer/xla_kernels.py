@@ -36,8 +36,8 @@ DOMAINS: dict[str, tuple[str, int]] = {
 
 def outside_domain(op_type: str, position: int, tensor: Any) -> Any:
     """Where an operand isn't what `DOMAINS` wants of it (bool, as `tensor`), or None if it wants nothing."""
-    kind, first = DOMAINS.get(op_type, ("", 0))
-    if not kind or position < first or not tensor.dtype.is_floating or not compiling():
+    kind, first = DOMAINS[op_type]
+    if position < first or not tensor.dtype.is_floating or not compiling():
         return None
     finite = tf.math.is_finite(tensor)
     return tf.logical_not(tf.logical_and(finite, tensor > 0) if kind == "positive" else finite)
