@@ -121,7 +121,7 @@ class Lane:
         assert head is not None
         due = self.rows_due or min(self.rows_queued, self.settings.max_batch_size)
         choice = self._timely(self._choose(head.line), head, now)
-        taken: list[tuple[Piece, int]] = []
+        taken: list[tuple[Piece, Sequence[int]]] = []
         rows = self._collect(taken, choice.lines, choice.rows, now + choice.seconds)
         line = self._holding(taken)
         timing = line.curve.holding(rows)
@@ -208,7 +208,7 @@ class Lane:
             self._longer = {key: line for key, line in self._longer.items() if line.rows or line in late}
             self._line_of.clear()
 
-    def _holding(self, taken: list[tuple[Piece, int]]) -> Line:
+    def _holding(self, taken: list[tuple[Piece, Sequence[int]]]) -> Line:
         """The line whose buckets hold what was taken from several, or from one."""
         lines = list({piece.line: None for piece, _ in taken})
         over = self._joining(lines) if len(lines) > 1 else lines[0]
@@ -288,10 +288,10 @@ class Lane:
                 best = replace(choice, rows=rows, seconds=seconds)
         return best
 
-    def _collect(self, taken: list[tuple[Piece, int]], lines: list[Line], limit: int, ends_at: float) -> int:
+    def _collect(self, taken: list[tuple[Piece, Sequence[int]]], lines: list[Line], limit: int, ends_at: float) -> int:
         """Takes up to `limit` rows of these lines, in order; those that would be late only if nobody else is there.
 
-        Appends to `taken` pieces and how many of their rows were taken before; returns how many rows it took.
+        Appends to `taken` pieces and the rows that were taken of them; returns how many in all.
         """
         rows = 0
         spare = sum(line.rows for line in lines) - limit
@@ -307,7 +307,7 @@ class Lane:
                 line.set_aside(piece)
             else:
                 count = min(left, limit - rows)
-                taken.append((piece, count))
+                taken.append((piece, piece.rows[piece.next : piece.next + count]))
                 piece.next += count
                 piece.entry.rows_left -= count
                 line.rows -= count
@@ -319,11 +319,10 @@ class Lane:
         self.rows_queued -= rows
         return rows
 
-    def _batch(self, batch_id: int, taken: list[tuple[Piece, int]], rows: int, timing: Timing) -> Batch:
+    def _batch(self, batch_id: int, taken: list[tuple[Piece, Sequence[int]]], rows: int, timing: Timing) -> Batch:
         rows_of: dict[int, Sequence[int]] = {}
         measured: list[Lengths] = []
-        for piece, count in taken:
-            own = piece.rows[piece.next - count : piece.next]
+        for piece, own in taken:
             request = piece.entry.request
             if request.lengths:
                 measured += map(request.lengths.__getitem__, own)

@@ -325,3 +325,13 @@ def test_a_batch_that_got_only_short_rows_runs_in_a_short_bucket():
     add(core, 1, 2, 3, 4, length=5)
     add(core, 5, length=60)
     assert core.next_action(0.0).batch.bucket == Shape(4, (8,))
+
+
+def test_rows_of_one_request_may_fill_the_bucket_that_others_of_it_began():
+    core = scheduler({(1, 8): 5, (2, 8): 5, (4, 8): 9, (1, 64): 9, (2, 64): 9, (4, 64): 5}, max_batch_size=4)
+    assert core.add(Request(1, "a", 4, [(3,), (3,), (3,), (20,)]), 0.0) is None
+    ran = []
+    while isinstance(action := core.next_action(0.0), RunBatch):
+        core.completed(action.batch, action.batch.expected_s)
+        ran += [row for part in action.batch.parts for row in part.rows]
+    assert sorted(ran) == [0, 1, 2, 3]
