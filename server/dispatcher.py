@@ -194,9 +194,10 @@ class Dispatcher:
         now = self._clock()
         self._last_id = id = self._last_id + 1
         count = len(examples)
+        self._refuse_too_many(count)
         lengths = longest(map(lane.measure, examples))
         size_bytes = sum(map(lane.bytes_of, examples))
-        self._refuse_oversized(count, size_bytes)
+        self._refuse_too_large(size_bytes)
         queued = Request(id, lane.key, count, lengths, request.deadline, request.priority, size_bytes)
         if refusal := self._core.add(queued, now):
             raise _refused(refusal)
@@ -215,18 +216,20 @@ class Dispatcher:
             if not self._waiting:
                 self._emptied.set()
 
-    def _refuse_oversized(self, examples: int, size_bytes: int) -> None:
+    def _refuse_too_many(self, examples: int) -> None:
         """Raises for a request that the queue could not hold even if it were empty."""
-        core = self._core
-        if examples > core.queue_limit_examples:
+        limit = self._core.queue_limit_examples
+        if examples > limit:
             raise TooManyExamples(
-                f"the request has {examples} examples; at most {core.queue_limit_examples} may wait at once; "
-                "send it in pieces"
+                f"the request has {examples} examples; at most {limit} may wait at once; send it in pieces"
             )
-        if size_bytes > core.queue_limit_bytes:
+
+    def _refuse_too_large(self, size_bytes: int) -> None:
+        """Likewise, by what its arrays take."""
+        limit = self._core.queue_limit_bytes
+        if size_bytes > limit:
             raise PayloadTooLarge(
-                f"the request's arrays take {size_bytes} bytes; at most {core.queue_limit_bytes} may wait at once; "
-                "send it in pieces"
+                f"the request's arrays take {size_bytes} bytes; at most {limit} may wait at once; send it in pieces"
             )
 
     async def drain(self, timeout_s: float) -> bool:

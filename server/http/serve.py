@@ -80,6 +80,8 @@ async def _serve(settings: Settings, locations: Sequence[str], listening: socket
         metrics,
         body_limit_bytes=settings.body_limit_bytes,
         request_timeout_s=settings.request_timeout_s,
+        element_limit=settings.element_limit,
+        nonfinite=settings.nonfinite,
     )
     listener = _Listener(
         uvicorn.Config(
