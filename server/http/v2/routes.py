@@ -95,10 +95,10 @@ def _add_repository(app: FastAPI, supervisor: Supervisor, limits: BodyLimits) ->
         wish = read_envelope(_INDEX_DECODER, body) if body.strip() else IndexWish()
         return metadata.repository_index(supervisor, ready_only=wish.ready)
 
-    @app.post("/v2/repository/models/{model}/load", tags=["v2"], responses={501: ERRORS[501]})
+    @app.post("/v2/repository/models/{model}/load", include_in_schema=False)
     async def load(model: str) -> None:
         raise metadata.refuse_change(model, "load")
 
-    @app.post("/v2/repository/models/{model}/unload", tags=["v2"], responses={501: ERRORS[501]})
+    @app.post("/v2/repository/models/{model}/unload", include_in_schema=False)
     async def unload(model: str) -> None:
         raise metadata.refuse_change(model, "unload")
