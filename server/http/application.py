@@ -72,7 +72,9 @@ def create_application(
     }
     v2 = infer.InferFormat(supervisor, metrics, **foreign)
     v1 = tfs.TfsFormat(supervisor, metrics, **foreign)
-    app = FastAPIOffline(title="batchd", version=product_version(), description=_DESCRIPTION, redoc_url=None)
+    app = FastAPIOffline(
+        title="batchd", version=product_version(), description=_DESCRIPTION, redoc_url=None, redirect_slashes=False
+    )
     errors.install(app)
     openapi.install(app)
     _add_routes(app, supervisor, metrics)
