@@ -133,9 +133,10 @@ async def reply_error(send: Send, error: BatchdError) -> None:
 
 
 async def send_reply(send: Send, status: int, body: bytes, headers: Headers) -> None:
-    """Sends a whole reply."""
+    """Sends a whole reply. `headers`: the content type, and others."""
+    content_type, *others = headers
     length = (b"content-length", b"%d" % len(body))
-    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
+    await send({"type": "http.response.start", "status": status, "headers": [content_type, length, *others]})
     await send({"type": "http.response.body", "body": body})
 
 
