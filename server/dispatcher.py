@@ -4,6 +4,11 @@ It turns `await predict(request)` into a place in the queue and a future, does w
 sends batches to engine processes, and hands every caller its own row. Three things run beside each other: a
 batch that computes, one timer (for the next deadline, or the end of a lane's delay), and the callers that
 wait. A deadline is therefore answered on time while a batch computes; its row is dropped when it comes back.
+A batch can't be interrupted, even when all its callers have gone: only the end of its process would stop it,
+and loading the model again takes longer than any batch should. After `batch_timeout_s` that is what happens.
+
+Every row travels with the number of its request, beside it in shared memory, and its answer comes back with
+the number that was read there. A mismatch fails the whole batch, loudly: nobody gets someone else's answer.
 
 Requests that arrive in the same turn of the event loop share a batch: the decision is taken at the end of
 that turn. When a batch completes, the next is sent before the answers of this one are handed out.
@@ -17,15 +22,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from typing import Protocol
 
 from server.core.records import Batch, LaneSettings, Part, Reason, Refusal, Request, RunBatch, WaitUntil
 from server.core.scheduler import Scheduler
 from server.engines.batch_result import BatchResult, Example, Outputs, RowError
-from server.engines.measure import Measure, longest
+from server.engines.measure import Measure
 from server.errors import (
     BatchdError,
     DeadlineExceeded,
+    DeadlineUnreachable,
     Draining,
     ExampleRejected,
     ModelUnavailable,
@@ -39,6 +46,9 @@ from server.model_description import Bucket, ModelDescription, SignatureDescript
 
 _log = logging.getLogger("batchd.dispatcher")
 
+_BETWEEN_BATCHES_S = 0.0003
+"""What a batch takes besides its engine's own work: messages to the process and back, turns of this loop."""
+
 _ROWS_NAMED = 5
 """Failed rows of one request whose messages are repeated; of the others only the number is told."""
 
@@ -46,8 +56,10 @@ _ROWS_NAMED = 5
 class BatchRunner(Protocol):
     """What the dispatcher needs of an engine process."""
 
-    async def run(self, signature: str, rows: Sequence[Example], bucket: Bucket) -> BatchResult:
-        """Runs one batch; raises EngineDied if the process ends first."""
+    async def run(
+        self, signature: str, rows: Sequence[Example], bucket: Bucket, owners: Sequence[int] = ()
+    ) -> BatchResult:
+        """Runs one batch; raises EngineDied if the process ends first. `owners` come back with the answers."""
         ...
 
     def kill(self) -> None:
@@ -119,13 +131,14 @@ class _Lane:
         runner: BatchRunner,
         metrics: LaneMetrics,
     ) -> None:
-        self.key = (model.name, signature.name, model.engine)
+        self.key = (model.name, model.version, signature.name, model.engine)
         self.model = model.name
         self.signature = signature.name
         self.runner = runner
         self.metrics = metrics
         self.compiles = 0
         self.measure = Measure(signature.inputs, signature.bounds)
+        self.is_measured = bool(signature.bounds)
         self._texts = [index for index, tensor in enumerate(signature.inputs) if tensor.dtype == "string"]
 
     def bytes_of(self, example: Example) -> int:
@@ -161,11 +174,13 @@ class Dispatcher:
         self._timer_at = 0.0
         self._run_task: asyncio.Task[None] | None = None
         self._emptied = asyncio.Event()
+        metrics.queue_bytes.set_function(lambda: self._core.bytes_queued)
 
     def attach(self, model: ModelDescription, runner: BatchRunner) -> None:
         """Opens the lanes of a model that is ready. Raises ValueError if it is attached already."""
         for signature in model.signatures:
-            lane = _Lane(model, signature, runner, self._metrics.lane(model.name, signature.name, model.engine))
+            metrics = self._metrics.lane(model.name, signature.name, model.engine, model.version)
+            lane = _Lane(model, signature, runner, metrics)
             self._core.open_lane(lane.key, self._lane_settings(model, signature))
             self._lanes[model.name, signature.name] = self._lanes_by_key[lane.key] = lane
             lane.metrics.queue_depth.set_function(partial(self._core.rows_queued_in, lane.key))
@@ -188,6 +203,18 @@ class Dispatcher:
         lane = self._lanes.get((request.model, request.signature))
         if lane is None:
             raise ModelUnavailable(f"model {request.model!r} is not ready; try again in a moment")
+        try:
+            reply = await self._predict(lane, request)
+        except BatchdError as error:
+            lane.metrics.outcomes(error.outcome).inc()
+            raise
+        except asyncio.CancelledError:
+            lane.metrics.outcomes("cancelled").inc()
+            raise
+        lane.metrics.outcomes("answered").inc()
+        return reply
+
+    async def _predict(self, lane: _Lane, request: PredictRequest) -> PredictReply:
         examples = request.examples
         if not examples:
             return PredictReply([], Provenance(0, Bucket(0), 0.0, "idle", 0.0, 0.0, batches=0))
@@ -195,7 +222,7 @@ class Dispatcher:
         self._last_id = id = self._last_id + 1
         count = len(examples)
         self._refuse_too_many(count)
-        lengths = longest(map(lane.measure, examples))
+        lengths = [lane.measure(example) for example in examples] if lane.is_measured else ()
         size_bytes = sum(map(lane.bytes_of, examples))
         self._refuse_too_large(size_bytes)
         queued = Request(id, lane.key, count, lengths, request.deadline, request.priority, size_bytes)
@@ -246,16 +273,13 @@ class Dispatcher:
         return True
 
     def _lane_settings(self, model: ModelDescription, signature: SignatureDescription) -> LaneSettings:
-        full = [
-            timed.seconds
-            for timed in model.timings.get(signature.name, ())
-            if timed.bucket.rows >= model.max_batch_size
-        ]
+        seconds = {timed.bucket: timed.seconds for timed in model.timings.get(signature.name, ())}
         return LaneSettings(
             max_batch_size=model.max_batch_size,
             buckets=signature.buckets,
+            seconds=[seconds.get(bucket, 0.0) for bucket in signature.buckets],
             delay_s=self._max_delay_s,
-            expected_batch_s=max(full, default=0.0),
+            between_s=_BETWEEN_BATCHES_S,
         )
 
     def _step(self) -> None:
@@ -291,11 +315,12 @@ class Dispatcher:
             bucket = Bucket(batch.bucket.rows, batch.bucket.lengths)
         lane.metrics.dispatches(reason).inc()
         lane.metrics.batch_size.observe(batch.rows)
+        lane.metrics.batches_in(_bucket_name(batch)).inc()
         for waiting, part in parts:
             queue_s = now - waiting.arrived_at
             if not waiting.batches:
                 waiting.queue_s = queue_s
-            for _ in range(part.start, part.stop):
+            for _ in part.rows:
                 lane.metrics.queue_duration.observe(queue_s)
         run = self._run(lane, batch, parts, bucket, reason, now)
         self._run_task = asyncio.get_running_loop().create_task(run)
@@ -310,12 +335,12 @@ class Dispatcher:
         sent_at: float,
     ) -> None:
         watchdog = asyncio.get_running_loop().call_later(self._batch_timeout_s, self._end_stuck_engine, lane)
-        rows = [example for waiting, part in parts for example in waiting.examples[part.start : part.stop]]
+        rows = [example for waiting, part in parts for example in map(waiting.examples.__getitem__, part.rows)]
+        owners = [part.request_id for _, part in parts for _ in part.rows]
         outcome: BatchResult | BatchdError
         try:
-            outcome = await lane.runner.run(lane.signature, rows, bucket)
-            if len(outcome.rows) != len(rows):
-                outcome = _disowned(lane, len(rows), len(outcome.rows))
+            outcome = await lane.runner.run(lane.signature, rows, bucket, owners)
+            _check_ownership(lane, owners, outcome)
         except BatchdError as error:
             outcome = error
         except Exception as error:
@@ -323,7 +348,12 @@ class Dispatcher:
             outcome = BatchdError(f"model {lane.model!r} failed on a batch: {type(error).__name__}: {error}")
         watchdog.cancel()
         compute_s = self._clock() - sent_at
-        self._core.completed(batch, compute_s)
+        if isinstance(outcome, BatchResult):
+            stats = outcome.stats
+            execute_s = stats.assembly_s + stats.compute_s + stats.split_s
+            self._core.completed(batch, execute_s or compute_s, representative=not stats.isolated)
+        else:
+            self._core.completed(batch, compute_s, representative=False)
         failures = self._hand_out(parts, outcome, compute_s)
         self._step()
         if isinstance(outcome, BatchResult):
@@ -346,10 +376,10 @@ class Dispatcher:
             if isinstance(outcome, BatchdError):
                 failures.append((waiting, outcome))
             else:
-                answers = outcome.rows[row : row + part.stop - part.start]
+                answers = outcome.rows[row : row + len(part.rows)]
                 row += len(answers)
                 rejected: dict[int, str] = {}
-                for index, answer in enumerate(answers, part.start):
+                for index, answer in zip(part.rows, answers, strict=True):
                     if isinstance(answer, RowError):
                         rejected[index] = answer.message
                     else:
@@ -369,6 +399,9 @@ class Dispatcher:
     def _count(self, lane: _Lane, result: BatchResult, compute_s: float) -> None:
         stats, metrics = result.stats, lane.metrics
         metrics.compute_duration.observe(compute_s)
+        metrics.assembly_duration.observe(stats.assembly_s)
+        metrics.execute_duration.observe(stats.compute_s)
+        metrics.split_duration.observe(stats.split_s)
         metrics.padding_ratio.observe(stats.padding_ratio)
         if stats.launches:
             metrics.launches.inc(stats.launches)
@@ -416,18 +449,39 @@ def _rejected(messages: dict[int, str], count: int) -> ExampleRejected:
     return ExampleRejected("; ".join(named), rows=tuple(messages))
 
 
-def _disowned(lane: _Lane, sent: int, returned: int) -> OwnershipError:
-    message = f"model {lane.model!r} answered {returned} rows to a batch of {sent}; no row can be trusted"
+def _check_ownership(lane: _Lane, owners: Sequence[int], result: BatchResult) -> None:
+    """Raises OwnershipError unless every answer came back with the request that asked for it."""
+    if len(result.rows) != len(owners):
+        message = f"model {lane.model!r} answered {len(result.rows)} rows to a batch of {len(owners)}"
+    elif list(result.owners) != list(owners):
+        row = next(index for index, pair in enumerate(zip(owners, result.owners, strict=False)) if pair[0] != pair[1])
+        message = f"model {lane.model!r} answered row {row} of a batch for another request than had asked"
+    else:
+        return
+    message += "; no row can be trusted"
     _log.critical(message)
-    return OwnershipError(message)
+    raise OwnershipError(message)
 
 
-def _refused(refusal: Refusal) -> ModelUnavailable:
-    wait_s = refusal.predicted_wait_s
+def _bucket_name(batch: Batch) -> str:
+    """A batch's bucket as a label: rows x lengths; all that no bucket holds are one."""
+    return "none" if batch.bucket is None else "x".join(map(str, (batch.bucket.rows, *batch.bucket.lengths)))
+
+
+def _refused(refusal: Refusal) -> BatchdError:
+    wait_s, retry_after_s = refusal.predicted_wait_s, max(1.0, refusal.retry_after_s)
+    if refusal.retry_after_s == inf:
+        return DeadlineExceeded(f"the deadline is too near: the answer would take about {wait_s:.3g} s")
     if refusal.reason == "draining":
-        return Draining("the server is shutting down and takes no new requests", retry_after_s=max(1.0, wait_s))
+        return Draining("the server is shutting down and takes no new requests", retry_after_s)
+    if refusal.reason == "deadline":
+        return DeadlineUnreachable(
+            f"the queue is too long for this deadline: {refusal.queued} examples wait, and the answer would take "
+            f"about {wait_s:.3g} s; come later, or allow more time",
+            retry_after_s,
+        )
     return QueueFull(
         f"the queue is full: {refusal.queued} of at most {refusal.limit} {refusal.reason} wait, "
         f"about {wait_s:.1f} s of work",
-        retry_after_s=max(1.0, wait_s),
+        retry_after_s,
     )

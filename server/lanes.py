@@ -23,7 +23,7 @@ class Lane(Generic[Codec]):
         self.model = model
         self.signature = signature
         self.codec = codec
-        self.metrics = metrics.lane(model.name, signature.name, model.engine)
+        self.metrics = metrics.lane(model.name, signature.name, model.engine, model.version)
 
 
 class Lanes(Generic[Codec]):

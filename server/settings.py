@@ -77,6 +77,7 @@ class Settings(BaseModel):
     )
     restart_backoff_s: float = Field(0.5, gt=0, le=60, description="seconds before a dead engine's first restart")
     restart_backoff_limit_s: float = Field(30.0, gt=0, le=3600, description="seconds between later restarts, most")
+    triton_metrics: bool = Field(False, description="export the metrics under Triton's names as well")
 
     def source(self, name: str) -> str:
         """Returns "flag", "environment", "file" or "default"."""

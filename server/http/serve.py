@@ -59,7 +59,7 @@ def serve(settings: Settings, locations: Sequence[str]) -> int:
 
 
 async def _serve(settings: Settings, locations: Sequence[str], listening: socket.socket) -> int:
-    metrics = Metrics(new_registry())
+    metrics = Metrics(new_registry(), triton_names=settings.triton_metrics)
     dispatcher = Dispatcher(
         queue_limit_examples=settings.queue_limit_examples,
         queue_limit_bytes=settings.queue_limit_bytes,

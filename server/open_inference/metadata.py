@@ -95,7 +95,7 @@ def _sizes(tensor: TensorDescription) -> list[int]:
 
 
 def _statistics(model: ModelDescription, metrics: Metrics) -> dict[str, Any]:
-    lane: LaneMetrics = metrics.lane(model.name, DEFAULT_SIGNATURE, model.engine)
+    lane: LaneMetrics = metrics.lane(model.name, DEFAULT_SIGNATURE, model.engine, model.version)
     tally = lane.tally
 
     def spent(count: int, seconds: float) -> dict[str, int]:

@@ -14,6 +14,7 @@ from server.dispatcher import Dispatcher, PredictReply, PredictRequest
 from server.errors import (
     BatchdError,
     DeadlineExceeded,
+    DeadlineUnreachable,
     Draining,
     EngineDied,
     ExampleRejected,
@@ -47,7 +48,7 @@ def serving(*engines: FakeEngine, **settings) -> SimpleNamespace:
         return asyncio.create_task(dispatcher.predict(PredictRequest(model, "predict", (example,), deadline)))
 
     def sample(name: str, **labels) -> float | None:
-        labels = {"model": "double", "signature": "predict", "engine": "fake"} | labels
+        labels = {"model": "double", "version": "1", "signature": "predict", "engine": "fake"} | labels
         return registry.get_sample_value(name, labels)
 
     return SimpleNamespace(dispatcher=dispatcher, predict=predict, sample=sample)
@@ -319,3 +320,103 @@ async def test_more_rows_than_may_ever_wait_are_refused_as_too_large():
     with pytest.raises(PayloadTooLarge, match="take 160 bytes; at most 100"):
         await ask(served, [(np.zeros(40, np.float32),)])
     assert len((await ask(served, examples(*range(4)))).rows) == 4
+
+
+async def test_an_answer_for_another_request_fails_the_batch_loudly(caplog):
+    engine = FakeEngine()
+    engine.owners_turned = 1
+    served = serving(engine)
+    answers = await asyncio.gather(*(served.predict(i) for i in range(3)), return_exceptions=True)
+    assert all(isinstance(answer, OwnershipError) for answer in answers)
+    assert "answered row 0 of a batch for another request than had asked" in caplog.text
+    assert served.sample("batchd_outcomes_total", outcome="disowned") == 3
+
+
+async def test_what_the_queue_makes_impossible_is_refused_at_once():
+    engine = FakeEngine(description=describe(max_batch_size=1))
+    engine.gate = asyncio.Event()
+    served = serving(engine)
+    tasks = [served.predict(i) for i in range(50)]
+    await turns()
+    with pytest.raises(DeadlineUnreachable, match=r"49 examples wait, and the answer would take about 0\.0"):
+        await served.predict(1, timeout_s=0.02)
+    with pytest.raises(DeadlineExceeded, match="the deadline is too near"):
+        await served.predict(1, timeout_s=1e-4)
+    engine.gate.set()
+    await asyncio.gather(*tasks)
+
+
+async def test_a_higher_priority_goes_first():
+    engine = FakeEngine(description=describe(max_batch_size=1))
+    engine.gate = asyncio.Event()
+    served = serving(engine)
+    order: list[int] = []
+    tasks = [served.predict(0)]
+    await turns()
+    for value, priority in enumerate((0, 1, -1, 1), 1):
+        task = ask(served, examples(value), priority=priority)
+        task.add_done_callback(lambda task, value=value: order.append(value))
+        tasks.append(task)
+    await turns()
+    engine.gate.set()
+    await asyncio.gather(*tasks)
+    assert order == [2, 4, 1, 3]
+
+
+async def test_short_and_long_rows_of_a_request_come_back_in_its_order():
+    xs = TensorDescription("x", "float32", [None])
+    description = describe(inputs=[xs], bounds=[BoundDescription("x", 0)], lengths=[(4,), (64,)])
+    engine = FakeEngine(description=description)
+    served = serving(engine)
+    rows = [(np.full(length, index, np.float32),) for index, length in enumerate((50, 2, 60, 3, 200, 1))]
+    reply = await ask(served, rows)
+    assert [row[0][0] for row in reply.rows] == [0, 2, 4, 6, 8, 10]
+    assert [len(row[0]) for row in reply.rows] == [50, 2, 60, 3, 200, 1]
+
+
+async def test_every_request_is_accounted_for():
+    def picky(x):
+        if x[0] % 7 == 3:
+            raise ValueError("not this one")
+        return x
+
+    engine = FakeEngine(picky, seconds=0.002)
+    served = serving(engine, queue_limit_examples=30)
+    rng = np.random.default_rng(5)
+    tasks = []
+    for _ in range(40):
+        tasks += [
+            ask(served, examples(*rng.integers(0, 50, rng.integers(0, 12))), timeout_s=float(rng.choice([0.004, 5])))
+            for _ in range(5)
+        ]
+        await asyncio.sleep(0.001)
+        for task in rng.choice(np.array(tasks, object), 3):
+            task.cancel()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    ended = {
+        outcome: served.sample("batchd_outcomes_total", outcome=outcome) or 0
+        for outcome in ("answered", "rejected", "queue_full", "unreachable", "expired", "cancelled")
+    }
+    never_began = sum(isinstance(result, asyncio.CancelledError) for result in results) - ended["cancelled"]
+    assert never_began >= 0
+    assert sum(ended.values()) + never_began == len(tasks)
+    assert ended["answered"] == sum(isinstance(result, PredictReply) for result in results)
+    assert all(count for outcome, count in ended.items() if outcome != "unreachable"), ended
+    assert served.sample("batchd_queue_depth") == 0
+
+
+async def test_the_curve_learns_the_engines_time_and_not_the_wait():
+    engine = FakeEngine(seconds=0.004)
+    served = serving(engine)
+    for _ in range(40):
+        await served.predict(1)
+    engine.gate = asyncio.Event()
+    task = served.predict(1)
+    await turns()
+    others = [served.predict(i) for i in range(2)]
+    await turns()
+    assert served.dispatcher._core.predicted_wait_s() == pytest.approx(0.0043, rel=0.3)
+    engine.gate.set()
+    await asyncio.gather(task, *others)
+    assert served.sample("batchd_execute_duration_seconds_count") == served.sample("batchd_batch_size_count")
+    assert served.sample("batchd_bucket_batches_total", bucket="1") > 1

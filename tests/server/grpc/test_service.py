@@ -211,7 +211,7 @@ def test_deadlines_of_the_request_and_of_the_call(client):
 
 
 def test_a_call_that_is_cancelled_is_counted_as_left(client, served):
-    labels = {"model": "slow", "signature": "predict", "engine": "fake", "code": "499"}
+    labels = {"model": "slow", "version": "1", "signature": "predict", "engine": "fake", "code": "499"}
     before = served.service.registry.get_sample_value("batchd_requests_total", labels) or 0
     x = [tensor("x", np.ones([1, 1], np.float32))]
     context = client.async_infer("slow", x, callback=lambda result, error: None)
