@@ -52,13 +52,14 @@ class InferenceService:
         *,
         product_version: str,
         request_timeout_s: float,
+        element_limit: int,
     ) -> None:
         self._supervisor = supervisor
         self._dispatcher = dispatcher
         self._metrics = metrics
         self._version = product_version
         self._request_timeout_s = request_timeout_s
-        self._lanes = Lanes(supervisor, metrics, InferSignature)
+        self._lanes = Lanes(supervisor, metrics, partial(InferSignature, text_limit=element_limit))
 
     def handler(self) -> Any:
         """Returns what a grpc.aio server takes."""
@@ -97,6 +98,7 @@ class InferenceService:
         status = _CLIENT_CLOSED_REQUEST
         try:
             reply = await self._dispatcher.predict(call.read(self._lanes, timeout_s))
+            answered_at = time.monotonic()
             answer = call.write(reply)
             status = 200
         except BatchdError as error:
@@ -115,6 +117,7 @@ class InferenceService:
                 call.metrics.count(status, seconds)
         how = reply.provenance
         assert call.metrics is not None
+        call.metrics.serialise_duration.observe(arrived_at + seconds - answered_at)
         call.metrics.count_answer(seconds, len(reply.rows), how.queue_s, how.compute_s)
         return answer
 

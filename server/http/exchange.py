@@ -91,6 +91,7 @@ class Exchange:
             request, write = self._read(arrival)
             with CallerWatch(receive):
                 reply = await self._dispatcher.predict(request)
+            answered_at = time.monotonic()
             body, headers = write(reply)
             if self._compresses and len(body) >= _COMPRESSED_FROM_BYTES:
                 body = await _compressed(body, arrival.header(b"accept-encoding"), headers)
@@ -105,6 +106,8 @@ class Exchange:
             message = f"internal error: {type(error).__name__}; the server's log has the details"
             await send_reply(send, 500, error_body(message), [JSON])
         else:
+            if arrival.metrics is not None:
+                arrival.metrics.serialise_duration.observe(time.monotonic() - answered_at)
             self._count(arrival, 200, reply)
             await send_reply(send, 200, body, [*headers, *_provenance(reply)])
 

@@ -137,6 +137,7 @@ async def _start_grpc(
         metrics,
         product_version=product_version(),
         request_timeout_s=settings.request_timeout_s,
+        element_limit=settings.element_limit,
     )
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     try:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from server.engines.batch_result import Array
-from server.errors import InvalidInput
+from server.errors import InvalidInput, PayloadTooLarge
 from server.lanes import DEFAULT_SIGNATURE
 from server.model_description import SignatureDescription, TensorDescription
 from server.open_inference.datatypes import DATATYPES
@@ -51,10 +52,11 @@ def refuse_unsupported(tensor: str, parameters: Mapping[str, Any]) -> None:
 
 
 class InferSignature:
-    """Checks the tensors of one signature's requests against it."""
+    """Checks the tensors of one signature's requests against it. `text_limit`: elements of a tensor of BYTES."""
 
-    def __init__(self, signature: SignatureDescription) -> None:
+    def __init__(self, signature: SignatureDescription, text_limit: int) -> None:
         self.signature = signature
+        self._text_limit = text_limit
         self.inputs = {tensor.name: tensor for tensor in signature.inputs}
         self.outputs = {tensor.name: (index, tensor) for index, tensor in enumerate(signature.outputs)}
         self._names = list(self.inputs)
@@ -69,7 +71,7 @@ class InferSignature:
         check_names(self.signature, dict.fromkeys(names))
 
     def check_form(self, name: str, datatype: str, shape: Sequence[int]) -> tuple[int, ...]:
-        """Returns the shape of an input, as a tuple. Raises InvalidInput if the signature takes another."""
+        """Returns the shape of an input, as a tuple. Raises InvalidInput, PayloadTooLarge if it can't be taken."""
         tensor = self.inputs[name]
         wanted = DATATYPES[tensor.dtype]
         fits = len(shape) == len(tensor.shape) + 1 and all(0 <= size < _LARGEST_SIZE for size in shape)
@@ -79,6 +81,8 @@ class InferSignature:
                 f"input {name!r}: expected {wanted} of shape {expected_shape(tensor, 'n')}, "
                 f"got {datatype} of shape {list(shape)}"
             )
+        if wanted == "BYTES" and prod(shape) > self._text_limit:
+            raise PayloadTooLarge(f"input {name!r}: more than {self._text_limit} texts; send it in pieces")
         return tuple(shape)
 
     def rows(self, arrays: Mapping[str, Array]) -> Rows:

@@ -18,7 +18,7 @@ import orjson
 
 from server.dispatcher import PredictReply, PredictRequest
 from server.engines.batch_result import Array
-from server.errors import InvalidInput, PayloadTooLarge
+from server.errors import InvalidInput
 from server.http.body import check_elements
 from server.http.codec import TensorReader
 from server.http.envelope import read_envelope
@@ -67,8 +67,8 @@ class Envelope(msgspec.Struct):
 class InferCodec(InferSignature):
     """Reads JSON tensors of one signature, too."""
 
-    def __init__(self, signature: SignatureDescription) -> None:
-        super().__init__(signature)
+    def __init__(self, signature: SignatureDescription, text_limit: int) -> None:
+        super().__init__(signature, text_limit)
         self._nested = {tensor.name: TensorReader(of_many(tensor)) for tensor in signature.inputs}
         self._flat = {
             tensor.name: TensorReader(TensorDescription(tensor.name, tensor.dtype, [None]))
@@ -98,7 +98,7 @@ class InferFormat:
         element_limit: int,
         nonfinite: Nonfinite,
     ) -> None:
-        self._lanes = Lanes(supervisor, metrics, InferCodec)
+        self._lanes = Lanes(supervisor, metrics, partial(InferCodec, text_limit=element_limit))
         self._request_timeout_s = request_timeout_s
         self._element_limit = element_limit
         self._nonfinite: Nonfinite = nonfinite
@@ -138,8 +138,6 @@ class InferFormat:
             if start + size > len(binary):
                 missing = start + size - len(binary)
                 raise InvalidInput(f"input {name!r}: expecting {missing} additional bytes of binary data")
-            if tensor.datatype == "BYTES" and prod(shape) > self._element_limit:
-                raise PayloadTooLarge(f"input {name!r}: more than {self._element_limit} texts; send it in pieces")
             dtype = codec.inputs[name].dtype
             arrays[name] = array_from_bytes(name, dtype, shape, binary[start : start + size])
             start += size
