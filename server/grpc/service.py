@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
+from math import ceil
 from typing import Any, NoReturn, TypeAlias
 
 import grpc
@@ -23,6 +24,7 @@ from server.lanes import Lanes, find_version
 from server.metrics import Metrics
 from server.open_inference import metadata
 from server.open_inference.request import InferSignature
+from server.provenance import headers_of
 from server.supervisor import Supervisor
 
 _log = logging.getLogger("batchd.grpc")
@@ -116,6 +118,7 @@ class InferenceService:
             elif status != 200:
                 call.metrics.count(status, seconds)
         how = reply.provenance
+        context.set_trailing_metadata(tuple((name.decode(), value.decode()) for name, value in headers_of(how)))
         assert call.metrics is not None
         call.metrics.serialise_duration.observe(arrived_at + seconds - answered_at)
         call.metrics.count_answer(seconds, len(reply.rows), how.queue_s, how.compute_s)
@@ -176,5 +179,7 @@ async def _refuse_streams(messages: Any, context: Context) -> None:
 
 async def _abort(context: Context, error: BatchdError) -> NoReturn:
     code = _CODES.get(error.status, grpc.StatusCode.INTERNAL)
-    await context.abort(code, error.message[:_LONGEST_MESSAGE])
+    wait_s = error.retry_after_s
+    trailing = () if wait_s is None else (("retry-after", str(max(1, ceil(wait_s)))),)
+    await context.abort(code, error.message[:_LONGEST_MESSAGE], trailing)
     raise AssertionError("abort raises")

@@ -21,6 +21,7 @@ from server.errors import BatchdError
 from server.http.body import BodyLimits, CallerLeft, CallerWatch, Headers, Receive, Scope, Send, read_body
 from server.http.errors import error_body, retry_after
 from server.metrics import LaneMetrics, Metrics
+from server.provenance import headers_of
 
 _log = logging.getLogger("batchd.http")
 
@@ -109,7 +110,7 @@ class Exchange:
             if arrival.metrics is not None:
                 arrival.metrics.serialise_duration.observe(time.monotonic() - answered_at)
             self._count(arrival, 200, reply)
-            await send_reply(send, 200, body, [*headers, *_provenance(reply)])
+            await send_reply(send, 200, body, [*headers, *headers_of(reply.provenance)])
 
     def _count(self, arrival: Arrival, status: int, reply: PredictReply | None = None) -> None:
         seconds = time.monotonic() - arrival.at
@@ -165,17 +166,3 @@ def _encoding(accepted: bytes) -> bytes | None:
 def _compress(body: bytes, encoding: bytes) -> bytes:
     stream = zlib.compressobj(1, zlib.DEFLATED, _ENCODERS[encoding])
     return stream.compress(body) + stream.flush()
-
-
-def _provenance(reply: PredictReply) -> list[tuple[bytes, bytes]]:
-    """How the request was served, as reply headers."""
-    how = reply.provenance
-    bucket = "x".join(map(str, (how.bucket.rows, *how.bucket.lengths)))
-    return [
-        (b"x-batchd-batch-size", b"%d" % how.batch_size),
-        (b"x-batchd-bucket", bucket.encode()),
-        (b"x-batchd-padding", b"%.3f" % how.padding_ratio),
-        (b"x-batchd-queue-ms", b"%.3f" % (how.queue_s * 1000)),
-        (b"x-batchd-compute-ms", b"%.3f" % (how.compute_s * 1000)),
-        (b"x-batchd-reason", how.reason.encode()),
-    ]

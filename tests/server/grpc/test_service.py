@@ -117,6 +117,15 @@ def test_every_dtype(client):
     assert (response.id, response.model_name, response.model_version) == ("7", "echo", "1")
 
 
+def test_how_it_was_served_is_in_the_trailing_metadata(stub):
+    request = service_pb2.ModelInferRequest(model_name="half_plus_three")
+    request.inputs.add(name="x", datatype="FP32", shape=[3]).contents.fp32_contents.extend([1, 2, 3])
+    _, call = stub.ModelInfer.with_call(request)
+    metadata = dict(call.trailing_metadata())
+    assert (metadata["x-batchd-batch-size"], metadata["x-batchd-bucket"]) == ("3", "4")
+    assert float(metadata["x-batchd-queue-ms"]) >= 0
+
+
 def test_typed_contents(stub):
     """Where a client doesn't send raw bytes."""
     request = service_pb2.ModelInferRequest(model_name="echo")
