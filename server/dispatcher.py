@@ -20,37 +20,30 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from math import inf
 from typing import Protocol
 
-from server.core.records import Batch, LaneSettings, Part, Reason, Refusal, Request, RunBatch, WaitUntil
+from server.core.records import Batch, LaneSettings, Part, Reason, Request, RunBatch, WaitUntil
 from server.core.scheduler import Scheduler
 from server.engines.batch_result import BatchResult, Example, Outputs, RowError
 from server.engines.measure import Measure
 from server.errors import (
     BatchdError,
     DeadlineExceeded,
-    DeadlineUnreachable,
-    Draining,
-    ExampleRejected,
     ModelUnavailable,
     OwnershipError,
     PayloadTooLarge,
-    QueueFull,
     TooManyExamples,
 )
 from server.metrics import LaneMetrics, Metrics
 from server.model_description import Bucket, ModelDescription, SignatureDescription
+from server.verdicts import check_ownership, refused, rejected
 
 _log = logging.getLogger("batchd.dispatcher")
 
 _BETWEEN_BATCHES_S = 0.0003
 """What a batch takes besides its engine's own work: messages to the process and back, turns of this loop."""
-
-_ROWS_NAMED = 5
-"""Failed rows of one request whose messages are repeated; of the others only the number is told."""
 
 
 class BatchRunner(Protocol):
@@ -227,7 +220,7 @@ class Dispatcher:
         self._refuse_too_large(size_bytes)
         queued = Request(id, lane.key, count, lengths, request.deadline, request.priority, size_bytes)
         if refusal := self._core.add(queued, now):
-            raise _refused(refusal)
+            raise refused(refusal)
         loop = asyncio.get_running_loop()
         waiting = self._waiting[id] = _Waiting(loop.create_future(), examples, now, [None] * count, count)
         if not self._step_is_due:
@@ -340,7 +333,10 @@ class Dispatcher:
         outcome: BatchResult | BatchdError
         try:
             outcome = await lane.runner.run(lane.signature, rows, bucket, owners)
-            _check_ownership(lane, owners, outcome)
+            check_ownership(lane.model, owners, outcome)
+        except OwnershipError as error:
+            _log.critical(error.message)
+            outcome = error
         except BatchdError as error:
             outcome = error
         except Exception as error:
@@ -358,9 +354,10 @@ class Dispatcher:
         self._step()
         if isinstance(outcome, BatchResult):
             self._count(lane, outcome, compute_s)
-            how = Provenance(len(rows), bucket, outcome.stats.padding_ratio, reason, 0.0, 0.0)
             for waiting, _ in parts:
-                _settle_if_whole(waiting, how)
+                if not waiting.missing and not waiting.future.done():
+                    padding_ratio = outcome.stats.padding_ratio
+                    waiting.future.set_result(_whole(waiting, len(rows), bucket, padding_ratio, reason))
         for waiting, failure in failures:
             _settle(waiting, failure)
 
@@ -378,14 +375,14 @@ class Dispatcher:
             else:
                 answers = outcome.rows[row : row + len(part.rows)]
                 row += len(answers)
-                rejected: dict[int, str] = {}
+                messages: dict[int, str] = {}
                 for index, answer in zip(part.rows, answers, strict=True):
                     if isinstance(answer, RowError):
-                        rejected[index] = answer.message
+                        messages[index] = answer.message
                     else:
                         waiting.answers[index] = answer
-                if rejected:
-                    failures.append((waiting, _rejected(rejected, len(waiting.examples))))
+                if messages:
+                    failures.append((waiting, rejected(messages, len(waiting.examples))))
                 else:
                     waiting.missing -= len(answers)
                     continue
@@ -430,58 +427,12 @@ def _settle(waiting: _Waiting, error: BatchdError) -> None:
         waiting.future.set_exception(error)
 
 
-def _settle_if_whole(waiting: _Waiting, how: Provenance) -> None:
-    """Hands the answers to a caller that still waits, once all its rows are there."""
-    if waiting.missing or waiting.future.done():
-        return
-    provenance = replace(how, queue_s=waiting.queue_s, compute_s=waiting.compute_s, batches=waiting.batches)
-    rows = [answer for answer in waiting.answers if answer is not None]
-    waiting.future.set_result(PredictReply(rows, provenance))
-
-
-def _rejected(messages: dict[int, str], count: int) -> ExampleRejected:
-    """The error of a request of which these rows failed."""
-    if count == 1:
-        return ExampleRejected(messages[0], rows=(0,))
-    named = [f"row {row}: {message}" for row, message in list(messages.items())[:_ROWS_NAMED]]
-    if len(messages) > _ROWS_NAMED:
-        named.append(f"and {len(messages) - _ROWS_NAMED} more rows")
-    return ExampleRejected("; ".join(named), rows=tuple(messages))
-
-
-def _check_ownership(lane: _Lane, owners: Sequence[int], result: BatchResult) -> None:
-    """Raises OwnershipError unless every answer came back with the request that asked for it."""
-    if len(result.rows) != len(owners):
-        message = f"model {lane.model!r} answered {len(result.rows)} rows to a batch of {len(owners)}"
-    elif list(result.owners) != list(owners):
-        row = next(index for index, pair in enumerate(zip(owners, result.owners, strict=False)) if pair[0] != pair[1])
-        message = f"model {lane.model!r} answered row {row} of a batch for another request than had asked"
-    else:
-        return
-    message += "; no row can be trusted"
-    _log.critical(message)
-    raise OwnershipError(message)
+def _whole(waiting: _Waiting, batch_size: int, bucket: Bucket, padding_ratio: float, reason: Reason) -> PredictReply:
+    """The reply to a request that has all its answers; the last of its batches is the one described."""
+    how = Provenance(batch_size, bucket, padding_ratio, reason, waiting.queue_s, waiting.compute_s, waiting.batches)
+    return PredictReply([answer for answer in waiting.answers if answer is not None], how)
 
 
 def _bucket_name(batch: Batch) -> str:
     """A batch's bucket as a label: rows x lengths; all that no bucket holds are one."""
     return "none" if batch.bucket is None else "x".join(map(str, (batch.bucket.rows, *batch.bucket.lengths)))
-
-
-def _refused(refusal: Refusal) -> BatchdError:
-    wait_s, retry_after_s = refusal.predicted_wait_s, max(1.0, refusal.retry_after_s)
-    if refusal.retry_after_s == inf:
-        return DeadlineExceeded(f"the deadline is too near: the answer would take about {wait_s:.3g} s")
-    if refusal.reason == "draining":
-        return Draining("the server is shutting down and takes no new requests", retry_after_s)
-    if refusal.reason == "deadline":
-        return DeadlineUnreachable(
-            f"the queue is too long for this deadline: {refusal.queued} examples wait, and the answer would take "
-            f"about {wait_s:.3g} s; come later, or allow more time",
-            retry_after_s,
-        )
-    return QueueFull(
-        f"the queue is full: {refusal.queued} of at most {refusal.limit} {refusal.reason} wait, "
-        f"about {wait_s:.1f} s of work",
-        retry_after_s,
-    )

@@ -28,7 +28,7 @@ from math import inf, prod
 from server.core.curve import Curve, Timing, Timings
 from server.core.lengths import Lengths, doubled, holds, longest
 from server.core.line import Entry, Line, Piece
-from server.core.records import Batch, LaneSettings, Part, Request
+from server.core.records import Batch, LaneSettings, Part
 
 _DEADLINES_SEEN = 4
 """Batches' worth of the queue whose deadlines are looked at when a batch can't be on time for its first row."""
@@ -42,29 +42,33 @@ _LONGER_KEPT = 64
 
 @dataclass(slots=True)
 class _Choice:
-    """The next batch, before its rows are taken: `rows` from `lines`, in `timing`'s bucket of `curve`."""
+    """The next batch, before its rows are taken: `rows` from `lines`, by the buckets of `curve`, in `seconds`."""
 
     lines: list[Line]
-    lengths: Lengths
     curve: Curve
     rows: int
     seconds: float
 
 
 class Lane:
-    """The lines of one lane, and the measured times of its buckets."""
+    """The lines of one lane.
+
+    `device_s`: the device's time that it has used, for fairness. `rows_due`: what is left of the rows that were to
+    go together and were cut into several batches; they don't wait for company again.
+    """
 
     def __init__(self, key: Hashable, settings: LaneSettings) -> None:
         self.key = key
         self.settings = settings
         self.rows_queued = 0
         self.device_s = 0.0
+        self.rows_due = 0
         self._warm = _warm_lines(settings)
         self._longer: dict[Lengths, Line] = {}
         self._line_of: dict[Lengths, Line] = {}
         self._late: deque[Piece] = deque()
         self._rows_late = 0
-        self._rows_by_priority: dict[int, int] = {}
+        self._has_priorities = False
         self._sent: tuple[Curve, Timing] | None = None
 
     @property
@@ -74,13 +78,24 @@ class Lane:
 
     def divide(self, entry: Entry) -> None:
         """Gives the rows of a request to the lines of their lengths; they aren't queued yet."""
-        entry.pieces = [Piece(entry, line, rows) for line, rows in self._rows_by_line(entry.request).items()]
+        request = entry.request
+        if not request.lengths or not self.settings.buckets:
+            line = self._line_for(())
+            entry.pieces = [Piece(entry, line, range(request.n))]
+            entry.at_most_s = request.n * line.curve.clear_s(1)
+            return
+        rows_of: dict[Line, list[int]] = {}
+        for row, lengths in enumerate(request.lengths):
+            rows_of.setdefault(self._line_for(lengths), []).append(row)
+        entry.pieces = [Piece(entry, line, rows) for line, rows in rows_of.items()]
+        entry.at_most_s = sum(len(rows) * line.curve.clear_s(1) for line, rows in rows_of.items())
 
     def append(self, entry: Entry) -> None:
         """Queues the rows of a request that was divided."""
         for piece in entry.pieces:
             piece.line.append(piece)
-        self._count(entry.priority, entry.rows_left)
+        self.rows_queued += entry.rows_left
+        self._has_priorities |= entry.priority != 0
 
     def remove(self, entry: Entry) -> None:
         """Takes the rows of an entry that have not been sent out of the queue."""
@@ -90,7 +105,8 @@ class Lane:
                 self._rows_late -= piece.left
             else:
                 piece.line.leave(piece)
-        self._count(entry.priority, -entry.rows_left)
+        self.rows_queued -= entry.rows_left
+        self.rows_due = min(self.rows_due, self.rows_queued)
 
     def head(self) -> Piece | None:
         """Returns the piece that goes first; where only late ones are left, they are queued again."""
@@ -103,15 +119,18 @@ class Lane:
         """Takes the rows of the next batch out of the queue, which isn't empty."""
         head = self.head()
         assert head is not None
+        due = self.rows_due or min(self.rows_queued, self.settings.max_batch_size)
         choice = self._timely(self._choose(head.line), head, now)
         taken: list[tuple[Piece, int]] = []
         rows = self._collect(taken, choice.lines, choice.rows, now + choice.seconds)
-        timing = choice.curve.holding(rows)
-        if choice.lines[0].warm and timing.rows > rows:
-            shorter = [line for line in self._warm if line.rows and line not in choice.lines]
-            shorter = [line for line in shorter if holds(choice.lengths, line.lengths)]
+        line = self._holding(taken)
+        timing = line.curve.holding(rows)
+        if line.warm and timing.rows > rows:
+            shorter = [other for other in self._warm if other.rows and holds(line.lengths, other.lengths)]
             rows += self._collect(taken, shorter, min(timing.rows, self.settings.max_batch_size) - rows, -inf)
-        self._sent = (choice.curve, timing)
+        self._sent = (line.curve, timing)
+        self.rows_due = max(0, due - rows)
+        self._forget_lines()
         return self._batch(batch_id, taken, rows, timing)
 
     def learn(self, seconds: float) -> None:
@@ -148,7 +167,7 @@ class Lane:
         queued = sum(rows.values())
         for piece in entry.pieces:
             rows[piece.line] = rows.get(piece.line, 0) + piece.left
-        after = sum(count for priority, count in self._rows_by_priority.items() if priority < entry.priority)
+        after = sum(line.rows_below(entry.priority) for line in rows) if self._has_priorities else 0
         share = (queued - min(after, queued) + entry.rows_left) / (queued + entry.rows_left)
         return share * self._clear_s(rows)
 
@@ -165,15 +184,6 @@ class Lane:
         together = over.curve.clear_s(sum(rows[line] for line in warm)) if over else apart
         return min(apart, together) + longer
 
-    def _rows_by_line(self, request: Request) -> dict[Line, Sequence[int]]:
-        """Which rows of a request stand in which line."""
-        if not request.lengths or not self.settings.buckets:
-            return {self._line_for(()): range(request.n)}
-        found: dict[Line, list[int]] = {}
-        for row, lengths in enumerate(request.lengths):
-            found.setdefault(self._line_for(lengths), []).append(row)
-        return dict(found)
-
     def _line_for(self, lengths: Lengths) -> Line:
         if (line := self._line_of.get(lengths)) is None:
             if len(self._line_of) >= _LENGTHS_KEPT:
@@ -188,11 +198,22 @@ class Lane:
         level = doubled(lengths)
         found = self._longer.get(level)
         if found is None:
-            if len(self._longer) >= _LONGER_KEPT:
-                self._longer = {key: line for key, line in self._longer.items() if line.rows}
-                self._line_of.clear()
             found = self._longer[level] = Line(level, _unmeasured(self.settings), warm=False)
         return found
+
+    def _forget_lines(self) -> None:
+        """Forgets empty lines beyond the warm buckets, when there are many."""
+        if len(self._longer) > _LONGER_KEPT:
+            late = {piece.line for piece in self._late}
+            self._longer = {key: line for key, line in self._longer.items() if line.rows or line in late}
+            self._line_of.clear()
+
+    def _holding(self, taken: list[tuple[Piece, int]]) -> Line:
+        """The line whose buckets hold what was taken from several, or from one."""
+        lines = list({piece.line: None for piece, _ in taken})
+        over = self._joining(lines) if len(lines) > 1 else lines[0]
+        assert over is not None
+        return over
 
     def _lines(self) -> Iterator[Line]:
         """The lines that have rows."""
@@ -206,7 +227,7 @@ class Lane:
     def _choose(self, first: Line) -> _Choice:
         """The lines to join with that of the head, and how many of their rows go now."""
         alone = first.curve.plan(first.rows)
-        best = _Choice([first], first.lengths, first.curve, alone.rows, alone.batch_s)
+        best = _Choice([first], first.curve, alone.rows, alone.batch_s)
         saved_most = 0.0
         for lines in _neighbours(first, [line for line in self._warm if line.rows]):
             over = self._joining(lines)
@@ -216,7 +237,7 @@ class Lane:
             saved = sum(line.curve.clear_s(line.rows) for line in lines) - plan.seconds
             if saved > saved_most or not plan.batch_s:
                 saved_most = saved
-                best = _Choice(lines, over.lengths, over.curve, plan.rows, plan.batch_s)
+                best = _Choice(lines, over.curve, plan.rows, plan.batch_s)
         return best
 
     def _joining(self, lines: list[Line]) -> Line | None:
@@ -239,7 +260,7 @@ class Lane:
         fast = head.line.curve.within(slack)
         if fast is not None and fast.rows < choice.rows:
             line = head.line
-            smaller = _Choice([line], line.lengths, line.curve, min(fast.rows, line.rows), fast.planned_s)
+            smaller = _Choice([line], line.curve, min(fast.rows, line.rows), fast.planned_s)
             if self._can_wait(deadlines[smaller.rows :], choice, now + smaller.seconds):
                 return smaller
         return self._most_on_time(choice, sorted(deadlines), now)
@@ -278,21 +299,24 @@ class Lane:
         while rows < limit and heads:
             line = min(heads, key=lambda line: heads[line].entry.order) if len(heads) > 1 else next(iter(heads))
             piece = heads[line]
-            if piece.entry.request.deadline < ends_at and piece.left <= spare and not piece.tried:
-                spare -= piece.left
-                self._rows_late += piece.left
-                line.set_aside(piece)
+            left = len(piece.rows) - piece.next
+            if piece.entry.request.deadline < ends_at and left <= spare and not piece.tried:
+                spare -= left
+                self._rows_late += left
                 self._late.append(piece)
-                _advance(heads, line)
-                continue
-            count = min(piece.left, limit - rows)
-            taken.append((piece, count))
-            piece.next += count
-            piece.line.rows -= count
-            piece.entry.rows_left -= count
-            self._count(piece.entry.priority, -count)
-            rows += count
-            _advance(heads, line)
+                line.set_aside(piece)
+            else:
+                count = min(left, limit - rows)
+                taken.append((piece, count))
+                piece.next += count
+                piece.entry.rows_left -= count
+                line.rows -= count
+                rows += count
+            if head := line.head():
+                heads[line] = head
+            else:
+                del heads[line]
+        self.rows_queued -= rows
         return rows
 
     def _batch(self, batch_id: int, taken: list[tuple[Piece, int]], rows: int, timing: Timing) -> Batch:
@@ -317,25 +341,9 @@ class Lane:
                 piece.line.append(piece)
         self._rows_late = 0
 
-    def _count(self, priority: int, rows: int) -> None:
-        self.rows_queued += rows
-        left = self._rows_by_priority.get(priority, 0) + rows
-        if left:
-            self._rows_by_priority[priority] = left
-        else:
-            self._rows_by_priority.pop(priority, None)
-
 
 def _order(piece: Piece) -> tuple[float, int]:
     return piece.entry.order
-
-
-def _advance(heads: dict[Line, Piece], line: Line) -> None:
-    """Replaces the first piece of a line, of which rows were taken, by what is first now."""
-    if head := line.head():
-        heads[line] = head
-    else:
-        del heads[line]
 
 
 def _warm_lines(settings: LaneSettings) -> list[Line]:

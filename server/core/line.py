@@ -19,7 +19,8 @@ class Entry:
     """A request that is queued, running, or (when split) both.
 
     `priority`: the request's, within bounds. `order`: its place among all requests of the lane, smaller first.
-    `rows_left`: rows that have not been sent.
+    `rows_left`: rows that have not been sent. `at_most_s`: seconds to clear it row by row, which is more than it
+    adds to any queue.
     """
 
     request: Request
@@ -28,11 +29,8 @@ class Entry:
     order: tuple[float, int]
     rows_left: int
     pieces: list[Piece] = field(default_factory=list)
+    at_most_s: float = 0.0
     gone: bool = False
-
-    def alone_at_most_s(self) -> float:
-        """Seconds to clear it row by row: more than it will add to any queue."""
-        return sum(piece.left * piece.line.curve.clear_s(1) for piece in self.pieces)
 
 
 @dataclass(slots=True, eq=False)
@@ -98,6 +96,10 @@ class Line:
         if emptied is not None:
             del self._queues[emptied]
         return first
+
+    def rows_below(self, priority: int) -> int:
+        """Rows of lower priorities, as if every request had one."""
+        return sum(len(queue) for each, queue in self._queues.items() if each < priority)
 
     def pieces(self) -> Iterator[Piece]:
         """Yields what is queued, in order within each priority."""

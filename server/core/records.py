@@ -9,8 +9,8 @@ from typing import Literal, Protocol, TypeAlias
 
 Reason: TypeAlias = Literal["full", "idle", "deadline", "delay", "drain"]
 """Why a batch was sent: it could not grow; the engine was idle and the lane doesn't wait; a deadline would
-have been missed by waiting longer; the lane's delay was over; the queue is being emptied for good."""
-
+have been missed by waiting longer; the lane's delay was over, or this is the rest of a batch that was cut; the
+queue is being emptied for good."""
 
 PRIORITY_LIMIT = 10
 """Priorities beyond this, either way, count as this."""

@@ -120,7 +120,7 @@ class Scheduler:
         lane.divide(entry)
         if refusal := self._refusal(entry, lane, now):
             return refusal
-        self._clear_at_most_s += entry.alone_at_most_s()
+        self._clear_at_most_s += entry.at_most_s
         self._live[request.id] = entry
         if not lane.rows_queued:
             lane.device_s = max(lane.device_s, self._device_s)
@@ -202,7 +202,7 @@ class Scheduler:
             return Refusal("bytes", queued_bytes, limit_bytes, self.predicted_wait_s(), self._drain_s(share * queued))
         if request.deadline == inf or (self.running is None and not queued):
             return None
-        at_most_s = self._running_s(now) + self._clear_at_most_s + entry.alone_at_most_s()
+        at_most_s = self._running_s(now) + self._clear_at_most_s + entry.at_most_s
         if now + at_most_s <= request.deadline:
             return None
         wait_s = self._predicted_answer_s(entry, lane, now)
@@ -272,6 +272,8 @@ class Scheduler:
             return "drain"
         if not lane.settings.delay_s:
             return "idle"
+        if lane.rows_due:
+            return "delay"
         if lane.must_start_by() <= now:
             return "deadline"
         return "delay" if lane.delay_ends_at() <= now else None

@@ -420,3 +420,25 @@ async def test_the_curve_learns_the_engines_time_and_not_the_wait():
     await asyncio.gather(task, *others)
     assert served.sample("batchd_execute_duration_seconds_count") == served.sample("batchd_batch_size_count")
     assert served.sample("batchd_bucket_batches_total", bucket="1") > 1
+
+
+async def test_a_slow_model_holds_up_a_fast_one_by_one_of_its_batches():
+    slow, fast = FakeEngine(seconds=0.03), FakeEngine(seconds=0.001, description=describe("fast"))
+    served = serving(slow, fast)
+    busy = True
+
+    async def keep_slow_busy() -> None:
+        while busy:
+            await served.predict(1)
+
+    loads = [asyncio.create_task(keep_slow_busy()) for _ in range(40)]
+    await turns()
+    waits = []
+    for _ in range(15):
+        started_at = time.monotonic()
+        await served.predict(1, model="fast")
+        waits.append(time.monotonic() - started_at)
+    busy = False
+    await asyncio.gather(*loads)
+    assert sorted(waits)[7] < 2 * 0.03, "half of them waited for more than one batch"
+    assert max(slow.sizes) == 8

@@ -297,3 +297,31 @@ def test_a_decision_takes_microseconds_with_ten_thousand_queued():
         run(core)
     each_s = (time.perf_counter() - started) / 20
     assert each_s < 5 * MS, "a decision takes microseconds on an idle machine; this allows for a busy one"
+
+
+def test_what_was_cut_from_a_full_batch_doesnt_wait_for_company_again():
+    core = Scheduler(100, 100)
+    given = settings({(1, 8): 1, (4, 8): 2}, max_batch_size=4)
+    core.open_lane("a", LaneSettings(4, given.buckets, given.seconds, delay_s=10.0))
+    add(core, 1, 2, 3, length=5)
+    add(core, 4, length=60)
+    assert run(core) == [1, 2, 3]
+    assert run(core) == [4]
+    add(core, 5, length=5)
+    assert not isinstance(core.next_action(0.0), RunBatch)
+
+
+def test_a_request_of_a_hundred_sizes_beyond_the_buckets_loses_no_row():
+    core = Scheduler(1000, 100)
+    core.open_lane("a", LaneSettings(4, [Shape(4, (1, 1))], [MS]))
+    sizes = [(2 << i, 2 << j) for i in range(10) for j in range(10)]
+    for id in range(3):
+        assert core.add(Request(id, "a", 100, sizes), 0.0) is None
+    assert sum(batches(core)) == 300
+
+
+def test_a_batch_that_got_only_short_rows_runs_in_a_short_bucket():
+    core = scheduler({(1, 8): 1, (4, 8): 2, (1, 64): 1.5, (4, 64): 2.05}, max_batch_size=4)
+    add(core, 1, 2, 3, 4, length=5)
+    add(core, 5, length=60)
+    assert core.next_action(0.0).batch.bucket == Shape(4, (8,))
