@@ -15,9 +15,10 @@ from typing import Any, NoReturn, TypeAlias
 import grpc
 import grpc.aio
 from google.protobuf import json_format
+from google.protobuf.message import DecodeError
 
 from server.dispatcher import Dispatcher
-from server.errors import BatchdError, Unsupported
+from server.errors import BatchdError, InvalidInput, Unsupported
 from server.grpc.infer import InferCall
 from server.grpc.messages import MESSAGES
 from server.lanes import Lanes, find_version
@@ -162,11 +163,25 @@ def create_server(service: InferenceService, address: str, body_limit_bytes: int
 
 
 def _unary(name: str, behaviour: Callable[[Any, Context], Awaitable[Any]]) -> Any:
+    """gRPC itself would answer a message that can't be read with INTERNAL, as if it were our fault."""
+
+    async def answer(message: Any, context: Context) -> Any:
+        if isinstance(message, DecodeError):
+            await _abort(context, InvalidInput(f"the message is not a {name}Request: {message}"))
+        return await behaviour(message, context)
+
     return grpc.unary_unary_rpc_method_handler(
-        behaviour,
-        request_deserializer=MESSAGES[f"{name}Request"].FromString,
+        answer,
+        request_deserializer=partial(_parse, MESSAGES[f"{name}Request"]),
         response_serializer=MESSAGES[f"{name}Response"].SerializeToString,
     )
+
+
+def _parse(message_class: Any, raw: bytes) -> Any:
+    try:
+        return message_class.FromString(raw)
+    except DecodeError as error:
+        return error
 
 
 def _refuse(change: str, message: Any) -> NoReturn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import random
 import threading
 import time
 from collections.abc import Iterator
@@ -199,6 +200,33 @@ def test_raw_contents_that_do_not_fit(stub):
     made.contents.fp32_contents.extend([1, 2])
     with pytest.raises(grpc.RpcError, match="has contents, though raw_input_contents came"):
         stub.ModelInfer(request)
+
+
+def test_a_thousand_mutated_messages(served, stub):
+    """Never INTERNAL, and right answers in between."""
+    right = service_pb2.ModelInferRequest(model_name="add", id="1")
+    for name in "ab":
+        right.inputs.add(name=name, datatype="INT64", shape=[2])
+        right.raw_input_contents.append(np.int64([1, 2]).tobytes())
+    right.parameters["priority"].int64_param = 1
+    generator = random.Random(7)
+    codes = set()
+    with grpc.insecure_channel(served.grpc) as channel:
+        send = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        for number in range(1000):
+            message = bytearray(right.SerializeToString())
+            for _ in range(generator.choice((1, 1, 2, 3))):
+                at = generator.randrange(len(message))
+                message[at : at + generator.choice((0, 1, 1, 4))] = generator.randbytes(generator.choice((0, 1, 1, 2)))
+            try:
+                send(bytes(message))
+            except grpc.RpcError as error:
+                codes.add(error.code())
+            if number % 100 == 0:
+                reply = stub.ModelInfer(right)
+                assert np.frombuffer(reply.raw_output_contents[0], np.int64).tolist() == [2, 4]
+    assert grpc.StatusCode.INVALID_ARGUMENT in codes
+    assert codes <= {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.DEADLINE_EXCEEDED}
 
 
 def test_a_message_that_is_too_large(client):
