@@ -19,6 +19,7 @@ from vectorizer.program import Op
 from vectorizer.values import Value, shared
 
 ConverterFunction = Callable[[Op, Sequence[Value], Batch], Sequence[Value]]
+Compilable = bool | Callable[[Op], bool]
 
 _CONVERTER_MODULES = (
     "elementwise",
@@ -66,20 +67,25 @@ class SupportedOp:
     family: str
     function: ConverterFunction
     checks: str = ""
-    compilable: bool = True
+    compilable: Compilable = True
     always: bool = False
+
+    def compiles(self, op: Op) -> bool:
+        """Whether XLA can compile this op of the type."""
+        return self.compilable(op) if callable(self.compilable) else self.compilable
 
 
 _REGISTRY: dict[str, SupportedOp] = {}
 
 
 def converts(
-    *op_types: str, checks: str = "", compilable: bool = True, always: bool = False
+    *op_types: str, checks: str = "", compilable: Compilable = True, always: bool = False
 ) -> Callable[[ConverterFunction], ConverterFunction]:
     """Register the decorated function as the converter of `op_types`; a type is registered once only.
 
     `checks`: what an op of these types can raise for, in words, if it can. `compilable`: whether XLA has
-    kernels for it. `always`: called even if no operand is batched.
+    a kernel that answers as TensorFlow's does, or a function that says so of an op, by its attributes. `always`:
+    called even if no operand is batched.
     """
 
     def register(function: ConverterFunction) -> ConverterFunction:
@@ -113,6 +119,10 @@ def convert(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     Raises NotConvertible if there is no rule for these operands, KeyError for an op type without converter.
     """
     rule = find(op.type)
+    for position, value in enumerate(inputs if op.type in xla_kernels.DOMAINS else ()):
+        foreign = xla_kernels.outside_domain(op.type, position, value.tensor)
+        if foreign is not None:
+            batch.fail_where(foreign, value)
     if not any(value.batched for value in inputs) and not (rule and rule.always):
         return run_unchanged(op, inputs)
     if rule is None:
