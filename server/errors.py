@@ -6,12 +6,14 @@
     ├── UnknownModel                  404
     ├── PayloadTooLarge               413
     │   └── TooManyExamples                 more than may wait at once
+    ├── UnknownEncoding               415   the body is compressed in a way that isn't known
     ├── ModelUnavailable              503   try again after `retry_after_s`
     │   ├── QueueFull
     │   │   └── DeadlineUnreachable         what waits already would take longer than allowed
     │   ├── Draining
     │   └── EngineDied
     ├── DeadlineExceeded              504
+    ├── Unsupported                   501   the protocol has it, batchd doesn't
     ├── ModelLoadError                500   the model file is missing, broken, or declares no model
     ├── CertificationError            500   batched differs from per-example, or samples don't fit
     └── OwnershipError                500   an answer came back for a request that didn't ask for it
@@ -82,6 +84,18 @@ class PayloadTooLarge(BatchdError):
 
 class TooManyExamples(PayloadTooLarge):
     """The request has more examples than may wait at once, even in an empty queue."""
+
+
+class UnknownEncoding(BatchdError):
+    """The body's Content-Encoding isn't known."""
+
+    status = 415
+
+
+class Unsupported(BatchdError):
+    """What a protocol offers and batchd doesn't."""
+
+    status = 501
 
 
 class ModelUnavailable(BatchdError):
