@@ -60,9 +60,10 @@ def compiling() -> bool:
 
 def run(op_type: str, kernel: Kernel, tensors: Sequence[Any], attrs: Mapping[str, Any]) -> list[Any]:
     """The results of an op on `tensors`: by `kernel`, its own, or respelt if XLA's would differ."""
-    inexact = tensors[0].dtype.is_floating or tensors[0].dtype.is_complex
-    respelt = _RESPELT.get(op_type) if _under_xla.get() and inexact else None
-    return respelt(op_type, kernel, tensors, attrs) if respelt else kernel(tensors)
+    respelt = _RESPELT.get(op_type) if compiling() else None
+    if respelt is None or not (tensors[0].dtype.is_floating or tensors[0].dtype.is_complex):
+        return kernel(tensors)
+    return respelt(op_type, kernel, tensors, attrs)
 
 
 def _respells(op_types: str) -> Callable[[Respelt], Respelt]:

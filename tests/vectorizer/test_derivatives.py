@@ -86,7 +86,7 @@ def rnn(x):
 
 
 def test_gradient_inside_through_a_loop_of_variable_length():
-    check(grad(rnn), SEQUENCE, sequences(0, 1, 5, 3), jit=False, rtol=1e-4)
+    check(grad(rnn), SEQUENCE, sequences(0, 1, 5, 3), rtol=1e-4)
 
 
 def test_jacobian_and_hessian():

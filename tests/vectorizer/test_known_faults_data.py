@@ -25,7 +25,7 @@ def test_unique_and_segment_sums_of_different_length():
         return found.y, found.count, sums, tf.repeat(found.y, found.count)
 
     keys = [np.array(k, np.int32) for k in ([], [1], [2, 1, 2], [3, 3, 0, 3])]
-    check(f, [IDS, VECTOR], [(k, draw(len(k))) for k in keys], fallbacks=None, jit=False)
+    check(f, [IDS, VECTOR], [(k, draw(len(k))) for k in keys], fallbacks=None)
 
 
 def test_ranges_places_and_tiles_of_different_length():
@@ -39,7 +39,7 @@ def test_least_squares_over_ragged_tasks():
     specs = [tf.TensorSpec([None, 2]), tf.TensorSpec([None, 1])]
     examples = [(draw(n, 2), draw(n, 1)) for n in (3, 5, 2)]
     f = lambda a, b: tf.linalg.lstsq(a, b, l2_regularizer=0.1)
-    check(f, specs, examples, fallbacks=None, jit=False, rtol=1e-3, atol=1e-4)
+    check(f, specs, examples, fallbacks=None, rtol=1e-3, atol=1e-4)
 
 
 def test_a_ragged_narrow():
@@ -52,7 +52,7 @@ def test_a_ragged_narrow():
 def test_images_of_different_size():
     """keras-cv#666"""
     images = [(draw(*size, 3),) for size in ((2, 3), (4, 1), (0, 2))]
-    check(tf.image.flip_left_right, [tf.TensorSpec([None, None, 3])], images, fallbacks=None, jit=False)
+    check(tf.image.flip_left_right, [tf.TensorSpec([None, None, 3])], images, fallbacks=None)
 
 
 def test_texts_cut_and_decoded_for_each_example():
@@ -62,7 +62,7 @@ def test_texts_cut_and_decoded_for_each_example():
         numbers = tf.strings.to_number(tf.strings.split(text, ","))
         return tf.strings.substr([text], 0, 2), numbers, tf.cast(tf.io.decode_raw(text, tf.uint8), tf.int32)
 
-    check(f, [TEXT], [(text,) for text in (b"1.5,2", b"33", b"4,5,6")], fallbacks=None, jit=False, slack=4)
+    check(f, [TEXT], [(text,) for text in (b"1.5,2", b"33", b"4,5,6")], fallbacks=None, slack=4)
 
 
 def test_records_parsed_one_by_one_or_at_once():
@@ -72,7 +72,7 @@ def test_records_parsed_one_by_one_or_at_once():
     record = lambda row: tf.train.Example(features=tf.train.Features(feature={"x": value(row)}))
     texts = [(record(row).SerializeToString(),) for row in ([1.0, 2.0], [-3.0, 0.5])]
     f = lambda text: tf.io.parse_single_example(text, features)["x"] * 2.0
-    check(f, [TEXT], texts, fallbacks=None, jit=False)
+    check(f, [TEXT], texts, fallbacks=None)
 
 
 def test_absolute_value_of_complex_numbers():

@@ -28,7 +28,7 @@ def rows(*lengths):
 
 def test_jacobian_over_a_ragged_input():
     """tensorflow#56300"""
-    check(jacobian(lambda x: x * x), [VECTOR], [(draw(n),) for n in (3, 0, 2)], fallbacks=None, jit=False, slack=9)
+    check(jacobian(lambda x: x * x), [VECTOR], [(draw(n),) for n in (3, 0, 2)], fallbacks=None, slack=9)
 
 
 def test_jacobian_of_a_convolution_in_its_weights():
@@ -41,7 +41,7 @@ def test_jacobian_of_a_convolution_in_its_weights():
             y = layer(image[None])[0]
         return tape.jacobian(y, layer.trainable_variables[0].value)
 
-    check(f, [tf.TensorSpec([4, 4, 1])], [(draw(4, 4, 1),) for _ in range(2)], fallbacks=None, jit=False, rtol=1e-4)
+    check(f, [tf.TensorSpec([4, 4, 1])], [(draw(4, 4, 1),) for _ in range(2)], fallbacks=None, rtol=1e-4)
 
 
 def test_hessian_of_a_one_dimensional_convolution():
@@ -49,7 +49,7 @@ def test_hessian_of_a_one_dimensional_convolution():
     layer = keras.layers.Conv1D(1, 3, activation="tanh")
     layer.build((None, 5, 1))
     f = hessian(lambda x: tf.reduce_sum(layer(x[None]) ** 2))
-    check(f, [tf.TensorSpec([5, 1])], [(draw(5, 1),) for _ in range(2)], rtol=1e-3, atol=1e-4, jit=False)
+    check(f, [tf.TensorSpec([5, 1])], [(draw(5, 1),) for _ in range(2)], rtol=1e-3, atol=1e-4)
 
 
 def test_jacobian_with_many_outputs():
@@ -87,7 +87,7 @@ def test_gradients_of_an_embedding_for_each_example():
         return tf.convert_to_tensor(tape.gradient(loss, table))
 
     examples = [(R.integers(0, 5, size=n).astype(np.int32),) for n in (2, 0, 3)]
-    check(f, [tf.TensorSpec([None], tf.int32)], examples, fallbacks=None, jit=False)
+    check(f, [tf.TensorSpec([None], tf.int32)], examples, fallbacks=None)
 
 
 def test_gradients_of_a_convolution_for_each_example_run_in_no_loop():
@@ -99,7 +99,7 @@ def test_gradients_of_a_convolution_for_each_example_run_in_no_loop():
             loss = tf.reduce_sum(tf.nn.conv2d(image[None], kernel, 1, "SAME") ** 2)
         return tape.gradient(loss, kernel)
 
-    v = check(f, [tf.TensorSpec([4, 4, 1])], [(draw(4, 4, 1),) for _ in range(3)], rtol=1e-4, jit=False)
+    v = check(f, [tf.TensorSpec([4, 4, 1])], [(draw(4, 4, 1),) for _ in range(3)], rtol=1e-4)
     kinds = {op.type for op in v.compile().concrete.graph.get_operations()}
     assert not kinds & {"While", "StatelessWhile"}
 
@@ -110,7 +110,7 @@ def test_gradients_of_ops_that_had_none():
         grad(lambda x: tf.reduce_sum(tf.nn.leaky_relu(x) + tf.nn.softplus(x))), [tf.TensorSpec([3])], [(draw(3),)] * 2
     )
     f = hessian(lambda x: tf.reduce_sum(tf.nn.max_pool2d(x[None, :, :, None], 2, 2, "VALID") ** 3))
-    check(f, [tf.TensorSpec([2, 2])], [(draw(2, 2),) for _ in range(2)], fallbacks=None, jit=False, rtol=1e-4)
+    check(f, [tf.TensorSpec([2, 2])], [(draw(2, 2),) for _ in range(2)], fallbacks=None, rtol=1e-4)
 
 
 def test_gradient_of_batch_normalization_in_its_scale():
@@ -124,7 +124,7 @@ def test_gradient_of_batch_normalization_in_its_scale():
             loss = tf.reduce_sum(layer(image[None], training=False) ** 3)
         return tape.gradient(loss, layer.gamma.value)
 
-    check(f, [tf.TensorSpec([3, 3, 3])], [(draw(3, 3, 3),) for _ in range(2)], jit=False, rtol=1e-3)
+    check(f, [tf.TensorSpec([3, 3, 3])], [(draw(3, 3, 3),) for _ in range(2)], rtol=1e-3)
 
 
 def test_no_trace_after_the_first_call():
@@ -213,7 +213,7 @@ QUICK = ("branch_in_a_branch", "branch_of_the_counter")
 @pytest.mark.parametrize("name", QUICK)
 def test_gradient_inside_through(name):
     function, specs, examples = INSIDE[name]
-    check(grad(function), specs, examples, jit=False, rtol=1e-4)
+    check(grad(function), specs, examples, rtol=1e-4)
 
 
 @pytest.mark.full
@@ -232,7 +232,7 @@ def test_gradient_inside_through_a_case_with_two_outputs():
             y = left * right
         return left, right, tape.gradient(y, x)
 
-    check(f, [COUNT, NUMBER], [(k, x) for k, x in ((0, 1.0), (1, 2.0), (2, -1.0), (5, 0.5))], jit=False)
+    check(f, [COUNT, NUMBER], [(k, x) for k, x in ((0, 1.0), (1, 2.0), (2, -1.0), (5, 0.5))])
 
 
 @pytest.mark.parametrize("name", ["branch_in_a_branch", "loop_in_a_branch"])

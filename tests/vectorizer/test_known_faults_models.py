@@ -46,19 +46,19 @@ def saved(tmp_path_factory):
 
 def test_a_saved_loop_vectorizes(saved):
     """pfor: IndexError"""
-    check(saved.run, [ROWS], SEQUENCES, jit=False, rtol=1e-4)
+    check(saved.run, [ROWS], SEQUENCES, rtol=1e-4)
 
 
 def test_gradient_of_a_saved_loop(saved):
     """tensorflow#57343"""
     f = grad(lambda x: tf.reduce_sum(saved.run(x) ** 2))
-    check(f, [ROWS], SEQUENCES[:2], jit=False, rtol=1e-3, atol=1e-5, fallbacks=None)
+    check(f, [ROWS], SEQUENCES[:2], rtol=1e-3, atol=1e-5, fallbacks=None)
 
 
 @pytest.mark.full
 def test_jacobian_of_a_saved_loop(saved):
     """tensorflow#57343"""
-    check(jacobian(saved.run), [tf.TensorSpec([3, 3])], [(draw(3, 3),)] * 2, jit=False, rtol=1e-3, fallbacks=None)
+    check(jacobian(saved.run), [tf.TensorSpec([3, 3])], [(draw(3, 3),)] * 2, rtol=1e-3, fallbacks=None)
 
 
 def test_gradients_of_a_recurrent_layer_for_each_example():
@@ -73,7 +73,7 @@ def test_gradients_of_a_recurrent_layer_for_each_example():
         return [tf.convert_to_tensor(slope) for slope in tape.gradient(loss, weights)]
 
     examples = [(np.array(ids, np.int32),) for ids in ([1, 2, 0], [4, 4, 1])]
-    check(f, [tf.TensorSpec([3], tf.int32)], examples, jit=False, rtol=1e-3, atol=1e-5, fallbacks=None)
+    check(f, [tf.TensorSpec([3], tf.int32)], examples, rtol=1e-3, atol=1e-5, fallbacks=None)
 
 
 def test_a_masked_recurrent_layer():
@@ -81,7 +81,7 @@ def test_a_masked_recurrent_layer():
     model = keras.Sequential([keras.layers.Embedding(5, 3, mask_zero=True), keras.layers.LSTM(3)])
     model(np.zeros((1, 2), np.int32))
     examples = [(np.array(ids, np.int32),) for ids in ([1, 2, 0], [3], [1, 0, 2, 4])]
-    check(lambda ids: model(ids[None])[0], [tf.TensorSpec([None], tf.int32)], examples, jit=False, rtol=1e-4)
+    check(lambda ids: model(ids[None])[0], [tf.TensorSpec([None], tf.int32)], examples, rtol=1e-4)
 
 
 @pytest.mark.full
@@ -91,7 +91,7 @@ def test_jacobian_of_a_recurrent_layer():
     layer.build((None, None, 3))
     examples = [(draw(3, 3),) for _ in range(2)]
     f = jacobian(lambda x: layer(x[None])[0])
-    check(f, [tf.TensorSpec([3, 3])], examples, jit=False, rtol=1e-3, atol=1e-4, fallbacks=None)
+    check(f, [tf.TensorSpec([3, 3])], examples, rtol=1e-3, atol=1e-4, fallbacks=None)
 
 
 IMAGES = [(draw(4, 4, 1), np.array([k, 3], np.int32)) for k in range(4)]
@@ -105,13 +105,14 @@ AUGMENTED = {
 @pytest.mark.parametrize("name", AUGMENTED)
 def test_each_image_is_augmented_by_its_own_seed(name):
     """tensorflow#58296, keras-cv PR#562: bit by bit what the function alone gives"""
-    check(AUGMENTED[name], [IMAGE, SEED], IMAGES, fallbacks=None, jit=False, rtol=0, atol=0)
+    v = check(AUGMENTED[name], [IMAGE, SEED], IMAGES, fallbacks=None, jit=False, rtol=0, atol=0)
+    check(v, None, IMAGES, fallbacks=None)  # XLA rounds a sum of products once
 
 
 def test_preprocessing_layers_run_in_no_loop():
     """keras-cv#291, #258"""
     crop, scale = keras.layers.CenterCrop(2, 2), keras.layers.Rescaling(1 / 255.0, offset=-1.0)
-    check(lambda image: scale(crop(image)), [IMAGE], [(image,) for image, _ in IMAGES], jit=False)
+    check(lambda image: scale(crop(image)), [IMAGE], [(image,) for image, _ in IMAGES])
 
 
 def test_flipping_by_a_draw_of_its_own_runs_in_no_loop():

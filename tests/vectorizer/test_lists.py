@@ -152,7 +152,7 @@ COMPILED = (
 @pytest.mark.parametrize("name", CASES)
 def test_a_list(name):
     function, specs, examples = CASES[name]
-    check(function, specs, examples, jit=False, slack=20)
+    check(function, specs, examples, slack=20)
 
 
 @pytest.mark.full
@@ -178,7 +178,7 @@ def through_a_ragged_state(x):
 @pytest.mark.full
 @pytest.mark.parametrize("function", [through_a_tensor_array, through_a_ragged_state])
 def test_gradient_inside(function):
-    check(grad(function), [ROWS], SEQUENCES, jit=False, rtol=1e-4)
+    check(grad(function), [ROWS], SEQUENCES, rtol=1e-4)
 
 
 def test_branches_of_different_fixed_size():

@@ -274,7 +274,7 @@ def test_draws_in_a_loop_with_a_carried_seed():
         return total
 
     examples = [[SEEDS[row], n] for row, n in enumerate((0, 3, 1, 5))]
-    check(fn, [SEED, tf.TensorSpec([], tf.int32)], examples, jit=False)
+    check(fn, [SEED, tf.TensorSpec([], tf.int32)], examples)
 
 
 def test_counters_carry_into_all_their_words():

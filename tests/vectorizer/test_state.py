@@ -221,4 +221,4 @@ def test_texts_are_formatted_for_each_example():
     def fn(x):
         return tf.strings.format("{}: {}", (x[0], x))[None]
 
-    check(fn, [X], [[row] for row in XS], jit=False)
+    check(fn, [X], [[row] for row in XS])
