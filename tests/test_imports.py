@@ -119,7 +119,7 @@ RULES = {
             "vectorizer",
             "server/engines",
             "server/command_line.py",
-            "loadtest/workloads.py",
+            "loadtest/workloads",
             "loadtest/bench.py",
         ),
     ),
@@ -127,7 +127,7 @@ RULES = {
         HEAVY,
         (
             *("vectorizer", "server/engines", "server/process/child.py"),
-            *("loadtest/oracle.py", "loadtest/workloads.py", "loadtest/bench.py"),
+            *("loadtest/oracle.py", "loadtest/workloads", "loadtest/bench.py"),
         ),
     ),
     "FastAPI appears under server/http only": Home(("fastapi", "starlette"), ("server/http",)),
