@@ -151,8 +151,9 @@ class Compiler:
         var, registers = op.outputs[0], [register for register, _ in operands]
         shape = tuple(var.shape.as_list())
         if any(kind.what == "host" for kind in kinds):
-            batched = host.batched(op, kinds, content)
-            self.put(var, self.step(batched, operands, Kind("host", shape, var.dtype)))
+            together = host.batched(op, kinds, content)
+            compute = lambda data, place: together(data, place.examples)  # noqa: E731
+            self.put(var, self.step(compute, operands, Kind("host", shape, var.dtype)))
             return
         made = self.template.register()
 
