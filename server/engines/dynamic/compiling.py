@@ -72,6 +72,8 @@ class Compiler:
         self._tables = tables
         self.template = Template()
         self.known: dict[Var, Known] = {}
+        self._alike: dict[Any, list[Known]] = {}
+        self._packed: dict[int, Known] = {}  # by the register of a vector: the number that alone is in it
         for var, (kind, data) in inputs:
             self.known[var] = (self.template.register(data if kind.what in ("fixed", "shared") else None), kind)
 
@@ -139,6 +141,16 @@ class Compiler:
     # -- host -------------------------------------------------------------------------------------------------------
 
     def _on_host(self, op: Op, operands: Sequence[Known]) -> None:
+        """Each thing once: tracing leaves many a `t + 1`."""
+        key = (self._tables.signatures.name(op), *(known[1] if known[1].what == "fixed" else known[0] for known in operands))
+        if key not in self._alike:
+            self._compute_on_host(op, operands)
+            self._alike[key] = [self.known[var] for var in op.outputs]
+            if op.type == "Pack" and len(operands) == 1 and operands[0][1].shape == ():
+                self._packed[self.known[op.outputs[0]][0]] = operands[0]
+        self.known.update(zip(op.outputs, self._alike[key], strict=True))
+
+    def _compute_on_host(self, op: Op, operands: Sequence[Known]) -> None:
         kinds = [kind for _, kind in operands]
         content = [self.content(known) for known in operands]
         if all(kind.what == "fixed" for kind in kinds):
@@ -235,10 +247,13 @@ class Compiler:
         if index_kind.what not in ("fixed", "const", "host") or len(index_kind.shape) > 1:
             raise Untemplatable
         one = negative or index_kind.shape == ()
+        unpacked = self._packed.get(index[0])
+        vector = negative and unpacked is None
+        index = unpacked or index
         pick = _from_ragged if kind.what == "ragged" else _from_sequence
 
         def picked(data: Sequence[Any], place: Place) -> Any:
-            return pick(data[0], data[1], place, one, negative)
+            return pick(data[0], data[1][..., 0] if vector else data[1], place, one, negative)
 
         if one:
             what = "host" if kind.what == "ragged" else "value"
@@ -354,32 +369,26 @@ def leaves(kind: Kind, data: Any, place: Place) -> Any:
 def _wrapped(index: Any, sizes: Any, place: Place, negative: bool) -> Any:
     """Positions that are in range; those of a slice may be negative, counted from the end."""
     if negative:
-        index = np.where(index < 0, index + sizes, index)
-    bad = (index < 0) | (index >= sizes)
-    if bad.any():
+        if np.minimum.reduce(index, axis=None) < 0:
+            index = np.where(index < 0, index + sizes, index)
+    if np.logical_or.reduce(np.asarray(index, np.int64).view(np.uint64) >= np.asarray(sizes).view(np.uint64), axis=None):
+        bad = (index < 0) | (index >= sizes)
         rows = np.broadcast_to(bad, np.broadcast_shapes(bad.shape, (place.count,) if index.ndim < 2 else bad.shape))
         raise ExamplesFailed(place.examples[rows.reshape(place.count, -1).any(axis=1)], "an index is out of range")
     return index
 
 
-def _at(index: Any, one: bool, negative: bool) -> Any:
-    """The position as a number or [E]; or the positions as [k] or [E, k]."""
-    return index[..., 0] if negative and one else index
-
-
 def _from_sequence(seq: Seq, index: Any, place: Place, one: bool, negative: bool) -> Any:
-    where = _at(index, one, negative)
     if one:
-        where = _wrapped(where, seq.counts, place, negative)
+        where = _wrapped(index, seq.counts, place, negative)
         return seq.ids[place.order, where]
-    where = _wrapped(np.broadcast_to(where, (place.count, where.shape[-1])), seq.sizes()[:, None], place, False)
+    where = _wrapped(np.broadcast_to(index, (place.count, index.shape[-1])), seq.sizes()[:, None], place, False)
     return Seq(seq.ids[place.order[:, None], where], where.shape[1])
 
 
 def _from_ragged(data: Any, index: Any, place: Place, one: bool, negative: bool) -> Any:
     array, sizes = data
-    where = _at(index, one, negative)
     if one:
-        return array[place.order, _wrapped(where, sizes, place, negative)]
-    where = _wrapped(np.broadcast_to(where, (place.count, where.shape[-1])), sizes[:, None], place, False)
+        return array[place.order, _wrapped(index, sizes, place, negative)]
+    where = _wrapped(np.broadcast_to(index, (place.count, index.shape[-1])), sizes[:, None], place, False)
     return array[place.order[:, None], where]

@@ -22,6 +22,7 @@ from server.engines.dynamic import host, layout, lists
 from server.engines.dynamic.compiling import HANDED_ON, Compiler, Tables, leaves, shared_column
 from server.engines.dynamic.launching import alone
 from server.engines.dynamic.merging import at_once, merged
+from server.engines.dynamic.parallel_loops import Flat, ParallelLoop, as_parallel, flattened, written
 from server.engines.dynamic.tape import Tape
 from server.engines.dynamic.templates import Place, Template, Untemplatable
 from server.engines.dynamic.values import (
@@ -55,6 +56,7 @@ class Expander:
         self.captures = {var: shared_column(Shared(tensor)) for var, tensor in program.captures.items()}
         self._tables = Tables()
         self._ops: dict[int, list[Op]] = {}
+        self._parallel: dict[int, ParallelLoop | None] = {}
         self._live: dict[tuple[int, int], tuple[list[Var], frozenset[Var]]] = {}
 
     def tables(self) -> Tables:
@@ -62,6 +64,12 @@ class Expander:
         if len(self._tables.signatures.all) > _LARGEST_TABLE or len(self._tables.templates) > _LARGEST_TABLE:
             self._tables = Tables()
         return self._tables
+
+    def parallel(self, op: Op) -> ParallelLoop | None:
+        """The loop as one of independent steps, if it is one."""
+        if id(op) not in self._parallel:
+            self._parallel[id(op)] = as_parallel(op)
+        return self._parallel[id(op)]
 
     def ops(self, program: Program) -> list[Op]:
         """The program's ops but for its constants."""
@@ -190,6 +198,11 @@ class Expansion:
         values = list(operands)
         for k in changing:
             values[k] = self._own(values[k], place)
+        parallel = self._expander.parallel(op)
+        if parallel is not None:
+            flat = flattened(parallel, values, place)
+            if flat is not None:
+                return (yield from self._all_steps(parallel, flat, values, place))
         whole, positions = place, np.arange(place.count)
         done: list[tuple[Any, list[Column]]] = []
         while True:
@@ -208,6 +221,30 @@ class Expansion:
         for column, k in enumerate(changing):
             results[k] = self._merged([(rows, columns[column]) for rows, columns in done], whole)
         return results
+
+    def _all_steps(self, loop: ParallelLoop, flat: Flat, values: list[Column], place: Place) -> Growing:
+        results = list(values)
+        for k in loop.steps:
+            kind, start = values[k]
+            end = (np.asarray(start) + flat.trips).astype(kind.dtype.as_numpy_dtype)
+            results[k] = Column(Kind("host", (), kind.dtype), end)
+        if not len(flat.rows):
+            return results
+        written_values = yield from self._run(loop.body, flat.columns, flat.place)
+        for write, value in zip(loop.writes, written_values, strict=True):
+            value = self._one_value(value, flat.place)
+            results[write.position] = written(values[write.position], flat, value, values[write.counter].data, place)
+        return results
+
+    def _one_value(self, column: Column, place: Place) -> Column:
+        """The column as values of one shape."""
+        kind, data = self._whole(column, place)
+        if kind.what in ("fixed", "const", "host", "shared"):
+            shape = data.array.shape if kind.what == "shared" else kind.shape
+            return value_column(leaves(kind, data, place), shape, kind.dtype)
+        if kind.what != "value":
+            raise Unbatchable("elements of a list differ in shape")
+        return Column(kind, data)
 
     def _own(self, column: Column, place: Place) -> Column:
         """A loop starts with a value like those that follow, so that the first step has the others' signature."""

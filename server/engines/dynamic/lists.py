@@ -13,6 +13,7 @@ from server.engines.dynamic.values import ExamplesFailed, Kind, Seq
 from vectorizer.program import Op
 
 Known = tuple[int, Kind]
+_any = np.logical_or.reduce
 NUMBERS = ("fixed", "const", "host")
 
 
@@ -41,7 +42,9 @@ def _numbers(known: Known) -> Known:
 
 
 def _sizes(count: Any, place: Place) -> Any:
-    return np.broadcast_to(np.asarray(count, np.int64), (place.count,))
+    sizes = np.empty(place.count, np.int64)
+    sizes[:] = count
+    return sizes
 
 
 def _reserve(compiler: Any, op: Op, operands: Sequence[Known]) -> Known:
@@ -68,9 +71,10 @@ def _empty(compiler: Any, op: Op, operands: Sequence[Known]) -> Known:
 
 
 def _checked(index: Any, counts: Any, place: Place) -> Any:
-    where = _sizes(index, place)
-    bad = (where < 0) | (where >= counts)
-    if bad.any():
+    where = np.asarray(index, np.int64)
+    # A negative number is a very large one without its sign.
+    if _any(where.view(np.uint64) >= counts.view(np.uint64)):
+        bad = (where < 0) | (where >= counts)
         raise ExamplesFailed(place.examples[bad], "an element beyond the list")
     return where
 
@@ -134,7 +138,7 @@ def _read_shape(compiler: Any, items: Known, shape: Known) -> tuple[int, ...]:
 def _filled(ids: Any, kind: Kind, place: Place) -> Any:
     """Elements that were never written read as zeros."""
     missing = ids < 0
-    if missing.any():
+    if _any(missing, axis=None):
         zero = place.tape.leaves(np.zeros((1, *kind.shape), _number(kind.dtype)), kind.dtype)
         ids = np.where(missing, zero[0], ids)
     return ids

@@ -58,7 +58,7 @@ class Signatures:
     def of(self, op: Op, operands: Sequence[Column]) -> Signature | None:
         """The signature of `op` on columns of kind value (each node its own), shared and fixed; None where the shapes
         of the results depend on values."""
-        key = (self._name(op), *(column.kind for column in operands))
+        key = (self.name(op), *(column.kind for column in operands))
         if key not in self._by_key:
             self._by_key[key] = self._make(op, operands)
         return self._by_key[key]
@@ -90,7 +90,8 @@ class Signatures:
         self.all.append(signature)
         return signature
 
-    def _name(self, op: Op) -> tuple[Any, ...]:
+    def name(self, op: Op) -> tuple[Any, ...]:
+        """What an op is, whatever its operands."""
         name = self._ops.get(id(op))
         if name is None:
             name = (op.type, *(f"{key}={value!r}" for key, value in sorted(op.attrs.items())))
