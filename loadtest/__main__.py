@@ -107,13 +107,15 @@ def bench_command(
     from loadtest.workloads import NAMES
 
     names = NAMES if workloads == "all" else _words(workloads)
+    if unknown := [name for name in names if name not in NAMES]:
+        raise click.UsageError(f"--workload {', '.join(unknown)}: choose from {', '.join(NAMES)}, or 'all'")
     progress = Console(stderr=True)
     documents = []
     try:
         plans = [
             bench.Settings(
                 workload=name,
-                batch_sizes=[int(size) for size in _words(batch_sizes)],
+                batch_sizes=[_count(size) for size in _words(batch_sizes)],
                 columns=bench.chosen_columns(_words(columns)),
                 threads=threads or len(os.sched_getaffinity(0)),
                 **options,
@@ -176,6 +178,12 @@ def report_command(files: tuple[Path, ...]) -> None:
     """Recompute the figures of each of FILES, as --raw kept them."""
     for file in files:
         report.print_summary(file.stem, summarise([read_jsonl(file)]), report.console())
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"--batch {text}: expected whole numbers of at least 1, comma-separated")
+    return int(text)
 
 
 def _words(text: str) -> list[str]:

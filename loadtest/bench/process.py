@@ -24,10 +24,13 @@ class WorkerTooSlow(Exception):
 
 @dataclass
 class WorkerProcess:
-    """Starts at the first question, and again after it was ended; `starts` counts. threads: cores it may use."""
+    """Starts at the first question, and again after it has ended.
+
+    threads: cores it may use. ends: how often it has ended, and with it what it had built.
+    """
 
     threads: int
-    starts: int = 0
+    ends: int = 0
     _process: subprocess.Popen[bytes] | None = None
     _log: IO[bytes] = field(default_factory=tempfile.TemporaryFile)
 
@@ -40,8 +43,7 @@ class WorkerProcess:
             process.stdin.flush()
             line = self._line(process, time.monotonic() + timeout_s)
         except (BrokenPipeError, EOFError):
-            process.wait()
-            self._process = None
+            self.close()
             raise WorkerEnded(f"the worker ended with {process.returncode}: {self._log_tail()}") from None
         except WorkerTooSlow:
             self.close()
@@ -53,12 +55,12 @@ class WorkerProcess:
         """Ends the process, whatever it is doing."""
         process, self._process = self._process, None
         if process is not None:
+            self.ends += 1
             process.kill()
             process.communicate()
 
     def _start(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "loadtest.bench.worker", str(self.threads)]
-        self.starts += 1
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, bufsize=0
         )

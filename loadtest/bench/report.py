@@ -27,8 +27,9 @@ def print_bench(settings: Settings, cells: Sequence[Cell], console: Console) -> 
     if any("nodes" in cell.mean_figures for cell in cells):
         console.print(_explanation(cells))
     for cell in cells:
-        if cell.detail:
-            line = cell.detail.strip().splitlines()[0][:200]
+        reason = cell.detail or ("" if cell.note.startswith(("from batch", "over")) else cell.note)
+        if reason:
+            line = reason.strip().splitlines()[0][:200]
             console.print(f"{cell.column}, batch {cell.rows}: {line}", markup=False, style="dim", soft_wrap=True)
     for cell in cells:
         if cell.wrong:

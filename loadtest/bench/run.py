@@ -115,7 +115,7 @@ class _Turn:
     file: str
     workers: dict[str, WorkerProcess]
     say: Callable[[str], None]
-    started: dict[str, int] = field(default_factory=dict)
+    built_after: dict[str, int] = field(default_factory=dict)
 
     def run(self, given_up: dict[str, str]) -> list[Cell]:
         cells = [(column, Cell(column.name, self.rows)) for column in self.settings.columns]
@@ -130,7 +130,7 @@ class _Turn:
                 if not cell.note and not cell.wrong and sum(cell.seconds) < self.settings.cell_s:
                     self._visit(column, cell, 1 + number * self.visit)
         for column, cell in cells:
-            if cell.note and not cell.note.startswith("from batch"):
+            if cell.note and not cell.note.startswith("from batch") and not column.missing():
                 given_up[column.name] = f"from batch {self.rows} on: {cell.note}"
         return [cell for _, cell in cells]
 
@@ -144,10 +144,10 @@ class _Turn:
             "trial": self.file,
         }
         self._ask(column, cell, message, self.settings.prepare_s)
-        self.started[column.name] = worker.starts
+        self.built_after[column.name] = worker.ends
 
     def _visit(self, column: Column, cell: Cell, first: int) -> None:
-        if self.started[column.name] != self.workers[column.process].starts:
+        if self.built_after[column.name] != self.workers[column.process].ends:
             self._prepare(column, cell)  # another column of its process had to be ended
         for number in range(first, first + self.visit):
             if cell.note or cell.wrong:
@@ -171,7 +171,7 @@ class _Turn:
         elif "failed" in reply:
             cell.note, cell.detail = "failed", reply["failed"]
         elif reply["difference"]:
-            cell.wrong = reply["difference"]
+            cell.wrong, cell.seconds = reply["difference"], []
         return reply
 
 

@@ -141,8 +141,7 @@ class _Static:
             return
         bounds = [(bound.input, bound.axis) for bound in vectorized.bounds]
         rows = [row for batch in trial.batches for row in batch]
-        sizes = [{dim: row[dim[0]].shape[dim[1]] for dim in problem.variable_dims} for row in rows]
-        level = length_levels([tuple(each[bound] for bound in bounds) for each in sizes])[-1]
+        level = length_levels([tuple(_size(row, k, axis) for k, axis in bounds) for row in rows])[-1]
         self._limits = [level[bounds.index(dim)] for dim in problem.variable_dims]
         self._call = vectorized.compile(rows=trial.rows, lengths=level, jit=True)
 
@@ -180,6 +179,11 @@ class _Engine:
     def figures(self) -> dict[str, float]:
         values = dataclasses.asdict(self._stats).items()
         return {key: float(value) for key, value in values if isinstance(value, int | float) and key not in _OF_SERVING}
+
+
+def _size(example: Example, k: int, axis: int | None) -> int:
+    assert axis is not None, "no workload has text for input"
+    return int(example[k].shape[axis])
 
 
 _OF_SERVING = ("rows_padded", "isolated", "compiles", "cold")
