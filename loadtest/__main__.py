@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def compare_command(
     settings = Settings(
         source=_model_source(model),
         name=name,
-        engines=[engine.strip() for engine in engines.split(",") if engine.strip()],
+        engines=_words(engines),
         concurrency=concurrency if concurrency is not None or rate is not None else 32,
         steady=rate is not None or concurrency is None,
         rate_per_s=rate,
@@ -80,6 +81,56 @@ def compare_command(
     if json_file is not None:
         json_file.write_bytes(orjson.dumps(report.as_document(comparison), option=orjson.OPT_INDENT_2))
     if not comparison.is_valid:
+        raise SystemExit(1)
+
+
+@main.command("bench")
+@click.option("--workload", "workloads", default="lstm", show_default=True, help="Comma-separated, or 'all'.")
+@click.option("--batch", "batch_sizes", default="1,8,64,256", show_default=True, help="Rows, comma-separated.")
+@click.option("--columns", default="", help="Comma-separated.  [default: all]")
+@click.option("--rounds", type=click.IntRange(1), default=9, show_default=True, help="Visits of each column.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the examples.")
+@click.option("--threads", type=click.IntRange(1), help="Cores for each worker.  [default: all of this machine's]")
+@click.option("--cell-seconds", "cell_s", type=float, default=5.0, show_default=True, help="Measuring, for each cell.")
+@click.option("--prepare-seconds", "prepare_s", type=float, default=30.0, show_default=True, help="To build and check.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures.")
+def bench_command(
+    workloads: str, batch_sizes: str, columns: str, threads: int | None, json_file: Path | None, **options: Any
+) -> None:
+    """Run one function's batches in every way there is, in process, against each other.
+
+    Ways: one example at a time, TensorFlow's own loops, by hand, batchd's engines, DyNet and JAX (where installed:
+    extra `bench`). Each answers batches that it hasn't seen, each answer is checked, and a wrong one makes the exit
+    code 1.
+    """
+    from loadtest import bench
+    from loadtest.workloads import NAMES
+
+    names = NAMES if workloads == "all" else _words(workloads)
+    if unknown := [name for name in names if name not in NAMES]:
+        raise click.UsageError(f"--workload {', '.join(unknown)}: choose from {', '.join(NAMES)}, or 'all'")
+    progress = Console(stderr=True)
+    documents = []
+    try:
+        plans = [
+            bench.Settings(
+                workload=name,
+                batch_sizes=[_count(size) for size in _words(batch_sizes)],
+                columns=bench.chosen_columns(_words(columns)),
+                threads=threads or len(os.sched_getaffinity(0)),
+                **options,
+            )
+            for name in names
+        ]
+    except (KeyError, ValueError) as error:
+        raise click.UsageError(str(error.args[0])) from None
+    for plan in plans:
+        cells = bench.bench(plan, lambda line: progress.print(line, markup=False, style="dim"))
+        bench.print_bench(plan, cells, report.console())
+        documents.append(bench.as_document(plan, cells))
+    if json_file is not None:
+        json_file.write_bytes(orjson.dumps(documents, option=orjson.OPT_INDENT_2))
+    if not all(document["valid"] for document in documents):
         raise SystemExit(1)
 
 
@@ -127,6 +178,16 @@ def report_command(files: tuple[Path, ...]) -> None:
     """Recompute the figures of each of FILES, as --raw kept them."""
     for file in files:
         report.print_summary(file.stem, summarise([read_jsonl(file)]), report.console())
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"--batch {text}: expected whole numbers of at least 1, comma-separated")
+    return int(text)
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def _finish(title: str, summary: Summary) -> None:

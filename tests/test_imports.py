@@ -120,14 +120,14 @@ RULES = {
             "server/engines",
             "server/command_line.py",
             "loadtest/workloads",
-            "loadtest/bench.py",
+            "loadtest/bench",
         ),
     ),
     "TensorFlow stays in the vectorizer, the engines, the engine process and the oracle": Home(
         HEAVY,
         (
             *("vectorizer", "server/engines", "server/process/child.py"),
-            *("loadtest/oracle.py", "loadtest/workloads", "loadtest/bench.py"),
+            *("loadtest/oracle.py", "loadtest/workloads", "loadtest/bench"),
         ),
     ),
     "FastAPI appears under server/http only": Home(("fastapi", "starlette"), ("server/http",)),
