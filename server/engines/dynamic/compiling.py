@@ -380,15 +380,14 @@ def _wrapped(index: Any, sizes: Any, place: Place, negative: bool) -> Any:
 
 def _from_sequence(seq: Seq, index: Any, place: Place, one: bool, negative: bool) -> Any:
     if one:
-        where = _wrapped(index, seq.counts, place, negative)
-        return seq.ids[place.order, where]
-    where = _wrapped(np.broadcast_to(index, (place.count, index.shape[-1])), seq.sizes()[:, None], place, False)
-    return Seq(seq.ids[place.order[:, None], where], where.shape[1])
+        return seq.ids[place.table_rows, _wrapped(index, place.of_table(seq.counts), place, negative)]
+    where = _wrapped(np.broadcast_to(index, (place.count, index.shape[-1])), place.of_table(seq.sizes())[:, None], place, False)
+    return Seq(seq.ids[place.table_rows[:, None], where], where.shape[1])
 
 
 def _from_ragged(data: Any, index: Any, place: Place, one: bool, negative: bool) -> Any:
     array, sizes = data
     if one:
-        return array[place.order, _wrapped(index, sizes, place, negative)]
-    where = _wrapped(np.broadcast_to(index, (place.count, index.shape[-1])), sizes[:, None], place, False)
-    return array[place.order[:, None], where]
+        return array[place.table_rows, _wrapped(index, place.of_table(sizes), place, negative)]
+    where = _wrapped(np.broadcast_to(index, (place.count, index.shape[-1])), place.of_table(sizes)[:, None], place, False)
+    return array[place.table_rows[:, None], where]

@@ -20,9 +20,9 @@ import tensorflow as tf
 
 from server.engines.dynamic import host, layout, lists
 from server.engines.dynamic.compiling import HANDED_ON, Compiler, Tables, leaves, shared_column
+from server.engines.dynamic.counted_loops import CountedLoop, Flat, as_counted, flattened, written
 from server.engines.dynamic.launching import alone
 from server.engines.dynamic.merging import at_once, merged
-from server.engines.dynamic.parallel_loops import Flat, ParallelLoop, as_parallel, flattened, written
 from server.engines.dynamic.tape import Tape
 from server.engines.dynamic.templates import Place, Template, Untemplatable
 from server.engines.dynamic.values import (
@@ -56,7 +56,7 @@ class Expander:
         self.captures = {var: shared_column(Shared(tensor)) for var, tensor in program.captures.items()}
         self._tables = Tables()
         self._ops: dict[int, list[Op]] = {}
-        self._parallel: dict[int, ParallelLoop | None] = {}
+        self._counted: dict[int, CountedLoop | None] = {}
         self._live: dict[tuple[int, int], tuple[list[Var], frozenset[Var]]] = {}
 
     def tables(self) -> Tables:
@@ -65,11 +65,11 @@ class Expander:
             self._tables = Tables()
         return self._tables
 
-    def parallel(self, op: Op) -> ParallelLoop | None:
-        """The loop as one of independent steps, if it is one."""
-        if id(op) not in self._parallel:
-            self._parallel[id(op)] = as_parallel(op)
-        return self._parallel[id(op)]
+    def counted(self, op: Op) -> CountedLoop | None:
+        """The loop as one that counts, if it is one."""
+        if id(op) not in self._counted:
+            self._counted[id(op)] = as_counted(op)
+        return self._counted[id(op)]
 
     def ops(self, program: Program) -> list[Op]:
         """The program's ops but for its constants."""
@@ -198,11 +198,13 @@ class Expansion:
         values = list(operands)
         for k in changing:
             values[k] = self._own(values[k], place)
-        parallel = self._expander.parallel(op)
-        if parallel is not None:
-            flat = flattened(parallel, values, place)
-            if flat is not None:
-                return (yield from self._all_steps(parallel, flat, values, place))
+        counted = self._expander.counted(op)
+        if counted is not None:
+            results = self._chain(counted, values, place)
+            if results is None and counted.independent:
+                results = yield from self._independent(counted, values, place)
+            if results is not None:
+                return results
         whole, positions = place, np.arange(place.count)
         done: list[tuple[Any, list[Column]]] = []
         while True:
@@ -222,18 +224,89 @@ class Expansion:
             results[k] = self._merged([(rows, columns[column]) for rows, columns in done], whole)
         return results
 
-    def _all_steps(self, loop: ParallelLoop, flat: Flat, values: list[Column], place: Place) -> Growing:
+    def _counted_results(self, loop: CountedLoop, flat: Flat, values: list[Column]) -> list[Column]:
         results = list(values)
-        for k in loop.steps:
+        for k in loop.counters:
             kind, start = values[k]
             end = (np.asarray(start) + flat.trips).astype(kind.dtype.as_numpy_dtype)
             results[k] = Column(Kind("host", (), kind.dtype), end)
+        return results
+
+    def _chain(self, loop: CountedLoop, values: list[Column], place: Place) -> list[Column] | None:
+        """All steps as instances of one template; None where the body isn't one, or reads ahead in a list."""
+        if any(values[k].kind.what != "value" for k in loop.values):
+            return None
+        if any(values[write.position].kind.what != "list" for write in loop.writes):
+            return None
+        flat = flattened(loop, values, place, indirect=True)
+        if flat is None:
+            return None
+        results = self._counted_results(loop, flat, values)
         if not len(flat.rows):
             return results
-        written_values = yield from self._run(loop.body, flat.columns, flat.place)
-        for write, value in zip(loop.writes, written_values, strict=True):
-            value = self._one_value(value, flat.place)
-            results[write.position] = written(values[write.position], flat, value, values[write.counter].data, place)
+        live = self._expander.live(loop.body, 0)[0]
+        given = dict(zip(loop.body.inputs, flat.columns, strict=True))
+        columns = [given[var] for var in live]
+        key = (id(loop), tuple([column.kind for column in columns]))
+        if key not in self._tables.templates:
+            self._tables.templates[key] = self._compile_chain(loop, live, columns)
+        template = self._tables.templates[key]
+        if template is None:
+            return None
+        position = {var: k for k, var in enumerate(live)}
+        carried = [
+            (position.get(loop.body.inputs[k]), output, values[k].data)
+            for output, k in enumerate(loop.values, len(loop.writes))
+        ]
+        lists_ = [
+            (position.get(loop.body.inputs[write.position]), values[write.position], flat.at(values[write.counter].data))
+            for write in loop.writes
+        ]
+        made = template.expand_chain([column.data for column in columns], flat, carried, lists_)
+        if made is None:
+            return None
+        last = np.cumsum(flat.trips) - 1
+        for (kind, ids), k in zip(made[len(loop.writes) :], loop.values, strict=True):
+            results[k] = Column(kind, np.where(flat.trips > 0, ids[np.maximum(last, 0)], values[k].data))
+        for (kind, ids), write in zip(made, loop.writes, strict=False):
+            start = values[write.counter].data
+            results[write.position] = written(values[write.position], flat, ids, kind.shape, start)
+        return results
+
+    def _compile_chain(self, loop: CountedLoop, live: Sequence[Var], columns: Sequence[Column]) -> Template | None:
+        compiler = Compiler(self._tables, list(zip(live, columns, strict=True)))
+        try:
+            for op in self._expander.ops(loop.body):
+                compiler.compile(op)
+        except (Untemplatable, OpFailed):
+            return None
+        outputs = [compiler.known.get(var) for var in loop.body.outputs]
+        if any(known is None or known[0] not in compiler.template.made for known in outputs):
+            return None
+        kinds = {var: column.kind for var, column in zip(live, columns, strict=True)}
+        for k, known in zip(loop.values, outputs[len(loop.writes) :], strict=True):
+            if kinds.get(loop.body.inputs[k], known[1]) != known[1]:  # type: ignore[index]  # none is missing
+                return None
+        for write, known in zip(loop.writes, outputs, strict=False):
+            kind = kinds.get(loop.body.inputs[write.position])
+            if kind is not None and kind.shape != known[1].shape:  # type: ignore[index]  # none is missing
+                return None
+        compiler.template.finish(outputs)  # type: ignore[arg-type]  # none is missing
+        return compiler.template
+
+    def _independent(self, loop: CountedLoop, values: list[Column], place: Place) -> Growing:
+        """Steps that don't need each other, as examples of their own; None where they are too many."""
+        flat = flattened(loop, values, place, indirect=False)
+        if flat is None:
+            return None
+        results = self._counted_results(loop, flat, values)
+        if not len(flat.rows):
+            return results
+        elements = yield from self._run(loop.body, flat.columns, flat.place)
+        for write, column in zip(loop.writes, elements, strict=True):
+            kind, ids = self._one_value(column, flat.place)
+            start = values[write.counter].data
+            results[write.position] = written(values[write.position], flat, ids, kind.shape, start)
         return results
 
     def _one_value(self, column: Column, place: Place) -> Column:

@@ -155,7 +155,8 @@ def _get(compiler: Any, op: Op, operands: Sequence[Known]) -> Known:
 
     def read(data: Sequence[Any], place: Place) -> Any:
         seq, at = data
-        return _filled(seq.ids[place.order, _checked(at, seq.counts, place)], kind, place)
+        where = _checked(at, place.of_table(seq.counts), place)
+        return _filled(seq.ids[place.table_rows, where], kind, place)
 
     made: Known = compiler.step(read, [items, index], kind)
     return made
@@ -169,10 +170,10 @@ def _gather(compiler: Any, op: Op, operands: Sequence[Known]) -> Known:
     def read(data: Sequence[Any], place: Place) -> Seq:
         seq, at = data
         where = np.broadcast_to(at, (place.count, count))
-        bad = ((where < 0) | (where >= seq.counts[:, None])).any(axis=1)
+        bad = ((where < 0) | (where >= place.of_table(seq.counts)[:, None])).any(axis=1)
         if bad.any():
             raise ExamplesFailed(place.examples[bad], "an element beyond the list")
-        return Seq(_filled(seq.ids[place.order[:, None], where], kind, place), count)
+        return Seq(_filled(seq.ids[place.table_rows[:, None], where], kind, place), count)
 
     made: Known = compiler.step(read, [items, index], kind)
     return made

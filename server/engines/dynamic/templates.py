@@ -27,14 +27,25 @@ class Untemplatable(Exception):
 
 
 class Place:
-    """Where a template is expanded: for which examples, onto which tape."""
+    """Where a template is expanded: for which examples, onto which tape. `rows`: where an example is here more than
+    once, which row of ragged arrays, sequences and lists is whose."""
 
-    __slots__ = ("count", "examples", "order", "tape")
+    __slots__ = ("count", "examples", "order", "rows", "tape")
 
-    def __init__(self, tape: Tape, examples: Indices) -> None:
+    def __init__(self, tape: Tape, examples: Indices, rows: Any = None) -> None:
         self.tape, self.examples = tape, examples
         self.count = len(examples)
         self.order = np.arange(self.count)
+        self.rows = rows
+
+    def of_table(self, column: Any) -> Any:
+        """A column of a table, by which that is read: where there are several rows here for one of the table's."""
+        return column if self.rows is None or not np.ndim(column) else column[self.rows]
+
+    @property
+    def table_rows(self) -> Any:
+        """By row here, the row of a table."""
+        return self.order if self.rows is None else self.rows
 
     def some(self, rows: Any) -> Place:
         """Some of the examples (`rows`: positions, or bools)."""
@@ -154,4 +165,40 @@ class Template:
             place.tape.append(self, firsts, external, place.examples)
         for step in self._after:
             step(registers, place)
+        return [Column(kind, registers[register]) for register, kind in self.outputs]
+
+    def expand_chain(self, inputs: Sequence[Any], flat: Any, carried: Sequence[Any], lists: Sequence[Any]) -> Any:
+        """Appends an instance for each step of each example (see `counted_loops.py`), whose last outputs are carried.
+
+        `carried`: (input or None, output, value numbers to start with [examples]). `lists`: for the first outputs,
+        which are written into lists: (input or None, the list's column, at which positions [instances]). None if a step
+        reads what a later one writes.
+        """
+        place = flat.place
+        registers = self.registers.copy()
+        registers[: len(inputs)] = inputs
+        first = place.tape.new_values(place.count * self.values)
+        firsts = first + self.values * place.order
+        for register, offset in self._results:
+            registers[register] = firsts + offset
+        for register, output, start in carried:
+            if register is not None:
+                before = np.empty_like(firsts)
+                before[1:] = registers[self.outputs[output][0]][:-1]
+                registers[register] = np.where(flat.times == 0, start[flat.rows], before)
+        for (register, (_, seq), at), (output, _) in zip(lists, self.outputs, strict=False):
+            if register is not None:
+                if ((at < 0) | (at >= seq.counts[flat.rows])).any():
+                    return None
+                ids = seq.ids.copy()
+                ids[flat.rows, at] = registers[output]
+                registers[register] = seq._replace(ids=ids)
+        for step, _, _ in self.steps:
+            step(registers, place)
+        external = np.empty((len(self._external), place.count), np.int64)
+        for position, register in enumerate(self._external):
+            external[position] = registers[register]
+        if ((external >= firsts) & (external < first + place.count * self.values)).any():
+            return None
+        place.tape.append(self, firsts, external, place.examples)
         return [Column(kind, registers[register]) for register, kind in self.outputs]
