@@ -27,17 +27,19 @@ _PICKS = frozenset({"GatherV2", "StridedSlice", "TensorListGetItem", "TensorList
 
 @dataclass(frozen=True)
 class Write:
-    """List number `position` of the carries gets an element at the counter number `counter`, in each step."""
+    """List number `position` of the carries gets an element in each step: at the counter number `counter`, or (None)
+    at what is output number `index` of the body."""
 
     position: int
-    counter: int
+    counter: int | None
+    index: int = -1
 
 
 @dataclass(frozen=True)
 class CountedLoop:
     """`counters`: positions of those carries that grow by one. `limits`: (counter, what it stays below: a carry's
     position, or a number). `body`: a step without counting and writing; its outputs are first the elements of `writes`,
-    then the carries `values`. `tables`: inputs that are only ever read at a position."""
+    then the carries `values`, then positions of elements. `tables`: inputs that are only ever read at a position."""
 
     counters: tuple[int, ...]
     limits: tuple[tuple[int, Any], ...]
@@ -75,19 +77,24 @@ def as_counted(op: Op) -> CountedLoop | None:
     limits = _limits(condition, set(counters))
     if not limits:
         return None
+    # What is written isn't read in the same step, nor handed on in another way.
     rest = [maker for maker in body.ops if maker not in setters.values()]
     used = {var for maker in rest for var in maker.inputs}
     counter_of = {body.inputs[k]: k for k in counters}
     for k, maker in setters.items():
-        if maker.inputs[1] not in counter_of or maker.outputs[0] in used or body.outputs.count(maker.outputs[0]) != 1:
+        if maker.outputs[0] in used or body.outputs.count(maker.outputs[0]) != 1:
             return None
         if maker.attrs.get("resize_if_index_out_of_bounds") or body.outputs.count(body.inputs[k]):
             return None
-    writes = tuple(Write(k, counter_of[maker.inputs[1]]) for k, maker in setters.items())
     outputs = [*(maker.inputs[2] for maker in setters.values()), *(body.outputs[k] for k in values)]
+    writes = []
+    for k, maker in setters.items():
+        writes.append(Write(k, counter_of.get(maker.inputs[1]), len(outputs)))
+        if writes[-1].counter is None:
+            outputs.append(maker.inputs[1])
     step = Program(body.inputs, rest, outputs)
     read = frozenset(k for k, var in enumerate(body.inputs) if var in used or var in outputs)
-    return CountedLoop(tuple(counters), tuple(limits), writes, tuple(values), step, read, _tables(step))
+    return CountedLoop(tuple(counters), tuple(limits), tuple(writes), tuple(values), step, read, _tables(step))
 
 
 def _tables(step: Program) -> frozenset[int]:
@@ -201,12 +208,15 @@ def _weight(column: Column) -> int:
     return int(data.size // max(len(data), 1)) if isinstance(data, np.ndarray) else 1
 
 
-def written(items: Column, flat: Flat, ids: Any, shape: Any, start: Any) -> Column:
-    """The list with what all steps wrote: value numbers `ids` [N]."""
-    (kind, seq), at = items, flat.at(start)
+def written(items: Column, flat: Flat, ids: Any, shape: Any, at: Any) -> Column | None:
+    """The list with what all steps wrote: value numbers `ids` [N], at positions `at`; None where two wrote one."""
+    kind, seq = items
+    at = np.broadcast_to(at, (len(flat.rows),))
     bad = (at < 0) | (at >= seq.counts[flat.rows])
     if bad.any():
         raise ExamplesFailed(flat.place.examples[bad], "an element beyond the list")
     full = seq.ids.copy()
     full[flat.rows, at] = ids
+    if not (full[flat.rows, at] == ids).all():
+        return None
     return Column(Kind("list", shape, kind.dtype), Seq(full, seq.counts))

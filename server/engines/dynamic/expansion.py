@@ -259,19 +259,29 @@ class Expansion:
             for output, k in enumerate(loop.values, len(loop.writes))
         ]
         lists_ = [
-            (position.get(loop.body.inputs[write.position]), values[write.position], flat.at(values[write.counter].data))
-            for write in loop.writes
+            (position[loop.body.inputs[write.position]], output, values[write.position], flat.at(values[write.counter].data))
+            for output, write in enumerate(loop.writes)
+            if write.counter is not None and loop.body.inputs[write.position] in position
         ]
         made = template.expand_chain([column.data for column in columns], flat, carried, lists_)
         if made is None:
             return None
         last = np.cumsum(flat.trips) - 1
-        for (kind, ids), k in zip(made[len(loop.writes) :], loop.values, strict=True):
+        for (kind, ids), k in zip(made[len(loop.writes) :], loop.values, strict=False):
             results[k] = Column(kind, np.where(flat.trips > 0, ids[np.maximum(last, 0)], values[k].data))
+        return results if self._write_all(loop, flat, made, values, results) else None
+
+    def _write_all(
+        self, loop: CountedLoop, flat: Flat, made: Sequence[Column], values: list[Column], results: list[Column]
+    ) -> bool:
+        """Puts into `results` the lists with what the steps wrote; false where two steps wrote one element."""
         for (kind, ids), write in zip(made, loop.writes, strict=False):
-            start = values[write.counter].data
-            results[write.position] = written(values[write.position], flat, ids, kind.shape, start)
-        return results
+            at = made[write.index].data if write.counter is None else flat.at(values[write.counter].data)
+            full = written(values[write.position], flat, ids, kind.shape, at)
+            if full is None:
+                return False
+            results[write.position] = full
+        return True
 
     def _compile_chain(self, loop: CountedLoop, live: Sequence[Var], columns: Sequence[Column]) -> Template | None:
         compiler = Compiler(self._tables, list(zip(live, columns, strict=True)))
@@ -281,10 +291,15 @@ class Expansion:
         except (Untemplatable, OpFailed):
             return None
         outputs = [compiler.known.get(var) for var in loop.body.outputs]
-        if any(known is None or known[0] not in compiler.template.made for known in outputs):
+        count = len(loop.writes) + len(loop.values)
+        if any(known is None or known[0] not in compiler.template.made for known in outputs[:count]):
+            return None
+        if any(known is None or known[1].what not in ("fixed", "const", "host") for known in outputs[count:]):
+            return None
+        if any(write.counter is None and write.position in loop.read for write in loop.writes):
             return None
         kinds = {var: column.kind for var, column in zip(live, columns, strict=True)}
-        for k, known in zip(loop.values, outputs[len(loop.writes) :], strict=True):
+        for k, known in zip(loop.values, outputs[len(loop.writes) :], strict=False):
             if kinds.get(loop.body.inputs[k], known[1]) != known[1]:  # type: ignore[index]  # none is missing
                 return None
         for write, known in zip(loop.writes, outputs, strict=False):
@@ -303,11 +318,13 @@ class Expansion:
         if not len(flat.rows):
             return results
         elements = yield from self._run(loop.body, flat.columns, flat.place)
-        for write, column in zip(loop.writes, elements, strict=True):
-            kind, ids = self._one_value(column, flat.place)
-            start = values[write.counter].data
-            results[write.position] = written(values[write.position], flat, ids, kind.shape, start)
-        return results
+        count = len(loop.writes)
+        made = [self._one_value(column, flat.place) for column in elements[:count]]
+        for column in elements[count:]:
+            made.append(column)
+            if column.kind.what not in ("fixed", "const", "host"):
+                return None
+        return results if self._write_all(loop, flat, made, values, results) else None
 
     def _one_value(self, column: Column, place: Place) -> Column:
         """The column as values of one shape."""

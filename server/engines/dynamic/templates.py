@@ -170,9 +170,9 @@ class Template:
     def expand_chain(self, inputs: Sequence[Any], flat: Any, carried: Sequence[Any], lists: Sequence[Any]) -> Any:
         """Appends an instance for each step of each example (see `counted_loops.py`), whose last outputs are carried.
 
-        `carried`: (input or None, output, value numbers to start with [examples]). `lists`: for the first outputs,
-        which are written into lists: (input or None, the list's column, at which positions [instances]). None if a step
-        reads what a later one writes.
+        `carried`: (input or None, output, value numbers to start with [examples]). `lists`, which steps read and write:
+        (input, the output that is written, the list's column, at which positions [instances]). None if a step reads
+        what a later one writes.
         """
         place = flat.place
         registers = self.registers.copy()
@@ -186,13 +186,12 @@ class Template:
                 before = np.empty_like(firsts)
                 before[1:] = registers[self.outputs[output][0]][:-1]
                 registers[register] = np.where(flat.times == 0, start[flat.rows], before)
-        for (register, (_, seq), at), (output, _) in zip(lists, self.outputs, strict=False):
-            if register is not None:
-                if ((at < 0) | (at >= seq.counts[flat.rows])).any():
-                    return None
-                ids = seq.ids.copy()
-                ids[flat.rows, at] = registers[output]
-                registers[register] = seq._replace(ids=ids)
+        for register, output, (_, seq), at in lists:
+            if ((at < 0) | (at >= seq.counts[flat.rows])).any():
+                return None
+            ids = seq.ids.copy()
+            ids[flat.rows, at] = registers[self.outputs[output][0]]
+            registers[register] = seq._replace(ids=ids)
         for step, _, _ in self.steps:
             step(registers, place)
         external = np.empty((len(self._external), place.count), np.int64)
