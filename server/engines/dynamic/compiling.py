@@ -23,8 +23,10 @@ Known = tuple[int, Kind]
 
 @dataclass
 class Tables:
-    """What outlives batches: signatures, templates, and what is the same for every example."""
+    """What outlives batches: signatures, templates, and what is the same for every example. `fuse`: whether a template's
+    nodes are launched as one."""
 
+    fuse: bool = False
     signatures: Signatures = field(default_factory=Signatures)
     templates: dict[Any, Any] = field(default_factory=dict)
     constants: dict[Var, Column] = field(default_factory=dict)
@@ -127,6 +129,11 @@ class Compiler:
             kind, data = self._tables.constant(var)
             self.known[var] = (self.template.register(data), kind)
         return self.known[var]
+
+    def finish(self, outputs: Sequence[Known]) -> Template:
+        """The template, whose outputs these are."""
+        self.template.finish(outputs, self._tables.signatures if self._tables.fuse else None)
+        return self.template
 
     def step(self, compute: Callable[..., Any], reads: Sequence[Known], kind: Kind) -> Known:
         """A step on the host: `compute(data of reads, place)` is the result's data."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from threadpoolctl import ThreadpoolController
 
 from server.engines import OnStep
 from server.engines.batch_result import BatchResult, BatchStats, Example, Outputs, as_array
@@ -29,12 +30,16 @@ from vectorizer.plan import make_plan
 from vectorizer.tracing import normalise
 
 
+_BLAS = ThreadpoolController()  # launches are small: handing them to threads costs more than they take
+
+
 class DynamicEngine(OneProgramEngine):
     """Batches at run time, by DyNet's agenda. Exact: no row is padded, and no row rides a loop it has left."""
 
     name = "dynamic"
     report_text = "each example's graph is built anew; nodes of one signature run together, by the agenda"
     scheduler: Callable[[Graph], Launches] = staticmethod(by_agenda)
+    fuse = False  # whether a straight-line region is one node
 
     def __init__(self, spec: ModelSpec, settings: EngineSettings) -> None:
         super().__init__(spec, settings)
@@ -43,7 +48,7 @@ class DynamicEngine(OneProgramEngine):
         refused = make_plan(program, analyse(program, kinds)).refused
         if refused:
             raise ModelLoadError(f"model '{spec.name}' can't be batched: {'; '.join(str(item) for item in refused)}")
-        self._expander = Expander(program)
+        self._expander = Expander(program, fuse=self.fuse)
         self._one_at_a_time = threading.Lock()
 
     def prepare(self, samples: Sequence[Example], on_step: OnStep) -> None:
@@ -57,7 +62,7 @@ class DynamicEngine(OneProgramEngine):
         failure = ""
         answers: list[Outputs | None] | None
         try:
-            with self._one_at_a_time, np.errstate(all="ignore"):
+            with self._one_at_a_time, np.errstate(all="ignore"), _BLAS.limit(limits=1, user_api="blas"):
                 answers = batch.answer()
         except (tf.errors.OpError, ValueError, Unbatchable) as error:
             answers, failure = None, row_message(error)
@@ -91,6 +96,37 @@ class DynamicDepthEngine(DynamicEngine):
     name = "dynamic_depth"
     report_text = "each example's graph is built anew; nodes of one depth and signature run together"
     scheduler = staticmethod(by_depth)
+
+
+class DynamicHybridEngine(DynamicEngine):
+    """The same, but regions without choices are vectorized beforehand and launched as one node, as in ACRoBat."""
+
+    name = "dynamic_hybrid"
+    report_text = "each example's graph is built anew, of straight-line regions; alike ones run together, by the agenda"
+    fuse = True
+
+
+class DynamicAutoEngine(DynamicEngine):
+    """Whichever of the ways answers the samples fastest: agenda, depth, or regions by agenda."""
+
+    name = "dynamic_auto"
+    report_text = "each example's graph is built anew; the fastest on the samples of agenda, depth and regions"
+
+    def prepare(self, samples: Sequence[Example], on_step: OnStep) -> None:
+        """Runs the samples in each way, once to load, once to measure; keeps the fastest."""
+        rows, bucket = samples[:64], self._times[0].bucket
+        fastest, kept = float("inf"), (self._expander, self.scheduler)
+        fused = Expander(self._expander.program, fuse=True)
+        for way in ((self._expander, by_agenda), (self._expander, by_depth), (fused, by_agenda)):
+            self._expander, self.scheduler = way
+            self.run(rows, bucket)
+            started_at = time.perf_counter()
+            self.run(rows, bucket)
+            seconds = time.perf_counter() - started_at
+            if seconds < fastest:
+                fastest, kept = seconds, way
+        self._expander, self.scheduler = kept
+        on_step("compile", 1, 1)
 
 
 class _Batch:

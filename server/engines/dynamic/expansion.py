@@ -51,10 +51,11 @@ Values = dict[Var, Column]
 class Expander:
     """What outlives batches: the program, and what was found out about it."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, *, fuse: bool = False) -> None:
         self.program = program
+        self._fuse = fuse
         self.captures = {var: shared_column(Shared(tensor)) for var, tensor in program.captures.items()}
-        self._tables = Tables()
+        self._tables = Tables(fuse=fuse)
         self._ops: dict[int, list[Op]] = {}
         self._counted: dict[int, CountedLoop | None] = {}
         self._live: dict[tuple[int, int], tuple[list[Var], frozenset[Var]]] = {}
@@ -62,7 +63,7 @@ class Expander:
     def tables(self) -> Tables:
         """Templates and signatures. Shapes that are ever new fill them: then they start anew."""
         if len(self._tables.signatures.all) > _LARGEST_TABLE or len(self._tables.templates) > _LARGEST_TABLE:
-            self._tables = Tables()
+            self._tables = Tables(fuse=self._fuse)
         return self._tables
 
     def counted(self, op: Op) -> CountedLoop | None:
@@ -179,8 +180,7 @@ class Expansion:
             return None, [], stop
         needed, made = self._expander.live(program, stop)[1], {var for op in ops[position:stop] for var in op.outputs}
         outputs = [var for var in compiler.known if var in needed and var in made]
-        compiler.template.finish([compiler.known[var] for var in outputs])
-        return compiler.template, outputs, stop
+        return compiler.finish([compiler.known[var] for var in outputs]), outputs, stop
 
     # -- control ----------------------------------------------------------------------------------------------------
 
@@ -306,8 +306,7 @@ class Expansion:
             kind = kinds.get(loop.body.inputs[write.position])
             if kind is not None and kind.shape != known[1].shape:  # type: ignore[index]  # none is missing
                 return None
-        compiler.template.finish(outputs)  # type: ignore[arg-type]  # none is missing
-        return compiler.template
+        return compiler.finish(outputs)  # type: ignore[arg-type]  # none is missing
 
     def _independent(self, loop: CountedLoop, values: list[Column], place: Place) -> Growing:
         """Steps that don't need each other, as examples of their own; None where they are too many."""
@@ -522,8 +521,7 @@ class Expansion:
         except OpFailed as error:
             raise ExamplesFailed(place.examples, str(error)) from error
         self._tables.keep.append(op)
-        compiler.template.finish([compiler.known[var] for var in outputs])
-        return compiler.template, ""
+        return compiler.finish([compiler.known[var] for var in outputs]), ""
 
     def _one_by_one(self, op: Op, columns: Sequence[Column], place: Place) -> Growing:
         """An op whose results' shapes depend on values: run at once, example by example."""

@@ -200,6 +200,19 @@ def _split(case: Case) -> Kernel | None:
     return kernel
 
 
+def as_view(case: Case) -> Callable[[int, Sequence[Array]], Sequence[Array]] | None:
+    """For a Split of whole rows: `(count, operands)` -> its results as views."""
+    if case.op.type not in ("Split", "SplitV") or _split(case) is None:
+        return None
+    value, axis_at = (1, 0) if case.op.type == "Split" else (0, 2)
+    axis, shape = int(case.static(axis_at)), case.shapes[value]
+    if math.prod(shape[: axis + len(shape) if axis < 0 else axis]) != 1:
+        return None
+    borders = np.cumsum([0, *(math.prod(result) for result in case.results)]).tolist()
+    spans = list(zip(borders[:-1], borders[1:], strict=True))
+    return lambda count, operands: [operands[0][:, start:stop] for start, stop in spans]
+
+
 def _slice(case: Case) -> Kernel | None:
     if any(fixed is None for fixed in case.fixed[1:]) or case.fixed[0] is not None:
         return None

@@ -23,7 +23,8 @@ COSTLY = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "
 @dataclass(frozen=True, eq=False)
 class Signature:
     """`reads`, `writes`: the arenas of a node's own operands and of its results. `outputs`: shapes of one example's
-    results. `packed`: its operands lie in one arena and are read side by side, as one."""
+    results. `packed`: its operands lie in one arena and are read side by side, as one. `view`: a kernel that gives views
+    of the operands as the results, where that is all there is to do."""
 
     index: int
     name: str
@@ -33,6 +34,7 @@ class Signature:
     outputs: tuple[Shape, ...]
     costly: bool = False
     packed: bool = False
+    view: Any = None
 
 
 class Signatures:
@@ -83,7 +85,11 @@ class Signatures:
 
     def of_region(self, key: Any, kernel: kernels.Kernel, reads: Any, writes: Any, outputs: Any) -> Signature:
         """The signature of a region whose nodes run as one."""
-        return self._added("Region", kernel, tuple(reads), tuple(writes), tuple(outputs), costly=True)
+        found = self._by_key.get(key)
+        if found is None:
+            ends = tuple(reads), tuple(writes), tuple(outputs)
+            found = self._by_key[key] = self._added("Region", kernel, *ends, costly=True)
+        return found
 
     def _added(self, name: str, kernel: Any, reads: Any, writes: Any, outputs: Any, **more: Any) -> Signature:
         signature = Signature(len(self.all), name, kernel, reads, writes, outputs, **more)
@@ -115,6 +121,7 @@ class Signatures:
             tuple(self.arena(shape, var.dtype) for shape, var in zip(shapes, op.outputs, strict=True)),
             tuple(shapes),
             costly=op.type in COSTLY,
+            view=kernels.as_view(case),
         )
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from server.engines.dynamic.signatures import Signature
+from server.engines.dynamic.regions import Part, region
+from server.engines.dynamic.signatures import Signature, Signatures
 from server.engines.dynamic.values import Column, Indices, Kind
 
 if TYPE_CHECKING:
@@ -116,8 +117,9 @@ class Template:
             registers.append(register)
         return registers
 
-    def finish(self, outputs: Sequence[tuple[int, Kind]]) -> None:
-        """All is there; steps whose results nobody reads are dropped."""
+    def finish(self, outputs: Sequence[tuple[int, Kind]], fuse: Signatures | None = None) -> None:
+        """All is there; steps whose results nobody reads are dropped. `fuse`: where the nodes' region gets its
+        signature; None leaves them single."""
         self.outputs = list(outputs)
         needed = {register for register, _ in outputs} | set(self.operands)
         kept = []
@@ -131,9 +133,37 @@ class Template:
         for step, reads, _ in self.steps:
             (self._before if late.isdisjoint(reads) else self._after).append(step)
         inner = {register for register, _ in outputs} | {k for _, reads, _ in self.steps for k in reads}
+        if fuse is not None and len(self.signatures) > 1:
+            self._fuse(fuse, [register for register in self.made if register in inner])
         self._results = [(register, offset) for register, offset in self.made.items() if register in inner]
         self._external = list(dict.fromkeys(k for k in self.operands if k not in self.made))
         self._link()
+
+    def _fuse(self, signatures: Signatures, shown: Sequence[int]) -> None:
+        """One node instead of all, whose results are the registers `shown`."""
+        inputs: dict[int, int] = {}  # by register: arena
+        at = 0
+        for signature, arity in zip(self.signatures, self.arities, strict=True):
+            for position, register in enumerate(self.operands[at : at + arity]):
+                if register not in self.made:
+                    inputs[register] = signature.reads[0 if signature.packed else position]
+            at += arity
+        place_of = {register: position for position, register in enumerate(inputs)}
+        place_of |= {register: len(inputs) + offset for register, offset in self.made.items()}
+        parts, at = [], 0
+        for signature, arity, offset in zip(self.signatures, self.arities, self.offsets, strict=True):
+            own = tuple(place_of[register] for register in self.operands[at : at + arity])
+            first = len(inputs) + offset
+            parts.append(Part(signature, own, tuple(range(first, first + len(signature.outputs)))))
+            at += arity
+        if not shown:
+            self.signatures, self.arities, self.offsets, self.operands = [], [], [], []
+            self.made, self.values = {}, 0
+            return
+        whole = region(signatures, parts, list(inputs.values()), [place_of[register] for register in shown])
+        self.signatures, self.arities, self.offsets, self.operands = [whole], [len(inputs)], [0], list(inputs)
+        self.made = {register: offset for offset, register in enumerate(shown)}
+        self.values = len(shown)
 
     def _link(self) -> None:
         code_of = {register: -1 - position for position, register in enumerate(self._external)} | self.made
