@@ -12,7 +12,7 @@ import tensorflow as tf
 from threadpoolctl import ThreadpoolController
 
 from server.engines import OnStep
-from server.engines.batch_result import BatchResult, BatchStats, Example, Outputs, as_array
+from server.engines.batch_result import BatchResult, BatchStats, Example, Outputs, RowError, as_array
 from server.engines.dynamic.expansion import Expander, Expansion, Unbatchable
 from server.engines.dynamic.schedule import Graph, Launches, by_agenda, by_depth
 from server.engines.dynamic.tape import Tape
@@ -69,6 +69,9 @@ class DynamicEngine(OneProgramEngine):
         done_at = time.perf_counter()
         ok = [answer is not None for answer in answers] if answers is not None else []
         merged, alone = answer_alone(self._per_example, rows, answers, ok)  # type: ignore[arg-type]  # where ok only
+        for number, reason in batch.failed.items():
+            if not isinstance(merged[number], RowError):
+                failure = failure or f"an example was answered alone: {reason}"
         spent = batch.spent
         split_s = time.perf_counter() - done_at + batch.split_s
         assembly_s = done_at - started_at - spent.compute_s - batch.split_s
@@ -139,6 +142,7 @@ class _Batch:
         self._rows = [[np.asarray(array) for array in row] for row in rows]
         self._tables = expander.tables()
         self.split_s = 0.0
+        self.failed: dict[int, str] = {}
         self._tape = self._new_tape()
 
     @property
@@ -159,6 +163,7 @@ class _Batch:
                     answers[number] = answer
                 break
             except ExamplesFailed as failed:
+                self.failed.update(dict.fromkeys(failed.examples, failed.reason))
                 going = [number for number in going if number not in failed.examples]
                 self._tape = self._new_tape()
         return answers

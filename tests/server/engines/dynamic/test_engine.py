@@ -13,7 +13,7 @@ from server.registry import collect_models, model
 from tests.support import random_programs
 
 NUMBER = itertools.count()
-ENGINES = ["dynamic", "dynamic_depth"]
+ENGINES = ["dynamic", "dynamic_depth", "dynamic_hybrid"]
 
 
 def engine_of(kind, function, **inputs):
