@@ -23,8 +23,10 @@ Known = tuple[int, Kind]
 
 @dataclass
 class Tables:
-    """What outlives batches: signatures, templates, and what is the same for every example. `fuse`: whether a template's
-    nodes are launched as one."""
+    """What outlives batches: signatures, templates, and what is the same for every example.
+
+    `fuse`: whether a template's nodes are launched as one.
+    """
 
     fuse: bool = False
     signatures: Signatures = field(default_factory=Signatures)
@@ -100,7 +102,11 @@ class Compiler:
             self._on_host(op, operands)
         elif whats <= {"fixed", "shared"}:
             self._once(op, operands)
-        elif op.type in ("Reshape", "ExpandDims", "Squeeze", "StridedSlice") and first == "value" and self._alias(op, operands):
+        elif (
+            op.type in ("Reshape", "ExpandDims", "Squeeze", "StridedSlice")
+            and first == "value"
+            and self._alias(op, operands)
+        ):
             pass
         elif op.type == "Pack" and not op.attrs.get("axis", 0) and whats == {"value"}:
             self._pack(op, operands)
@@ -149,7 +155,10 @@ class Compiler:
 
     def _on_host(self, op: Op, operands: Sequence[Known]) -> None:
         """Each thing once: tracing leaves many a `t + 1`."""
-        key = (self._tables.signatures.name(op), *(known[1] if known[1].what == "fixed" else known[0] for known in operands))
+        key = (
+            self._tables.signatures.name(op),
+            *(known[1] if known[1].what == "fixed" else known[0] for known in operands),
+        )
         if key not in self._alike:
             self._compute_on_host(op, operands)
             self._alike[key] = [self.known[var] for var in op.outputs]
@@ -238,7 +247,9 @@ class Compiler:
             fixed, data = on_host(np.array(1 + len(row), number), dtype)
             self.put(op.outputs[0], (self.template.register(data), fixed))
             return
-        self.put(op.outputs[0], self.step(sizes, [known], Kind("host", () if op.type == "Size" else (1 + len(row),), dtype)))
+        self.put(
+            op.outputs[0], self.step(sizes, [known], Kind("host", () if op.type == "Size" else (1 + len(row),), dtype))
+        )
 
     # -- rows -------------------------------------------------------------------------------------------------------
 
@@ -276,7 +287,7 @@ class Compiler:
 
     def leaf(self, known: Known) -> Known:
         """What is known on the host, as a value that nodes can take."""
-        register, kind = known
+        kind = known[1]
         if kind.what == "value":
             return known
         if kind.what == "seq" and isinstance(kind.extra, int):
@@ -307,7 +318,9 @@ class Compiler:
         if any(other != kind for _, other in operands):
             raise Untemplatable
         stacked = Kind("seq", kind.shape, kind.dtype, len(operands))
-        self.put(op.outputs[0], self.step(lambda data, place: Seq(np.stack(data, axis=1), len(data)), operands, stacked))
+        self.put(
+            op.outputs[0], self.step(lambda data, place: Seq(np.stack(data, axis=1), len(data)), operands, stacked)
+        )
 
     def _alias(self, op: Op, operands: Sequence[Known]) -> bool:
         """Whether the result is the operand with another shape: the same value then."""
@@ -336,7 +349,10 @@ class Compiler:
         else:
             if (content[2] < 0).any() or 0 in shape:
                 return False
-            column = Column(kind, None), *(on_host(item, var.dtype) for item, var in zip(content, op.inputs[1:], strict=True))
+            column = (
+                Column(kind, None),
+                *(on_host(item, var.dtype) for item, var in zip(content, op.inputs[1:], strict=True)),
+            )
             signature = self._tables.signatures.of(op, column)
             if signature is None or math.prod(signature.outputs[0]) != size:
                 return False
@@ -375,10 +391,11 @@ def leaves(kind: Kind, data: Any, place: Place) -> Any:
 
 def _wrapped(index: Any, sizes: Any, place: Place, negative: bool) -> Any:
     """Positions that are in range; those of a slice may be negative, counted from the end."""
-    if negative:
-        if np.minimum.reduce(index, axis=None) < 0:
-            index = np.where(index < 0, index + sizes, index)
-    if np.logical_or.reduce(np.asarray(index, np.int64).view(np.uint64) >= np.asarray(sizes).view(np.uint64), axis=None):
+    if negative and np.minimum.reduce(index, axis=None) < 0:
+        index = np.where(index < 0, index + sizes, index)
+    if np.logical_or.reduce(
+        np.asarray(index, np.int64).view(np.uint64) >= np.asarray(sizes).view(np.uint64), axis=None
+    ):
         bad = (index < 0) | (index >= sizes)
         rows = np.broadcast_to(bad, np.broadcast_shapes(bad.shape, (place.count,) if index.ndim < 2 else bad.shape))
         raise ExamplesFailed(place.examples[rows.reshape(place.count, -1).any(axis=1)], "an index is out of range")
@@ -388,7 +405,9 @@ def _wrapped(index: Any, sizes: Any, place: Place, negative: bool) -> Any:
 def _from_sequence(seq: Seq, index: Any, place: Place, one: bool, negative: bool) -> Any:
     if one:
         return seq.ids[place.table_rows, _wrapped(index, place.of_table(seq.counts), place, negative)]
-    where = _wrapped(np.broadcast_to(index, (place.count, index.shape[-1])), place.of_table(seq.sizes())[:, None], place, False)
+    where = _wrapped(
+        np.broadcast_to(index, (place.count, index.shape[-1])), place.of_table(seq.sizes())[:, None], place, False
+    )
     return Seq(seq.ids[place.table_rows[:, None], where], where.shape[1])
 
 
@@ -396,5 +415,7 @@ def _from_ragged(data: Any, index: Any, place: Place, one: bool, negative: bool)
     array, sizes = data
     if one:
         return array[place.table_rows, _wrapped(index, place.of_table(sizes), place, negative)]
-    where = _wrapped(np.broadcast_to(index, (place.count, index.shape[-1])), place.of_table(sizes)[:, None], place, False)
+    where = _wrapped(
+        np.broadcast_to(index, (place.count, index.shape[-1])), place.of_table(sizes)[:, None], place, False
+    )
     return array[place.table_rows[:, None], where]

@@ -99,10 +99,7 @@ def as_counted(op: Op) -> CountedLoop | None:
 
 def _tables(step: Program) -> frozenset[int]:
     other = {
-        var
-        for maker in step.ops
-        for position, var in enumerate(maker.inputs)
-        if position or maker.type not in _PICKS
+        var for maker in step.ops for position, var in enumerate(maker.inputs) if position or maker.type not in _PICKS
     }
     other |= set(step.outputs)
     return frozenset(k for k, var in enumerate(step.inputs) if var not in other)

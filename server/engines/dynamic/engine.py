@@ -29,7 +29,6 @@ from vectorizer.kinds import Abstract, Kind
 from vectorizer.plan import make_plan
 from vectorizer.tracing import normalise
 
-
 _BLAS = ThreadpoolController()  # launches are small: handing them to threads costs more than they take
 
 
@@ -135,9 +134,7 @@ class DynamicAutoEngine(DynamicEngine):
 class _Batch:
     """One batch, grown and run; anew without them where examples fail."""
 
-    def __init__(
-        self, expander: Expander, scheduler: Any, rows: Sequence[Example], dtypes: Sequence[str]
-    ) -> None:
+    def __init__(self, expander: Expander, scheduler: Any, rows: Sequence[Example], dtypes: Sequence[str]) -> None:
         self._expander, self._scheduler, self._dtypes = expander, scheduler, dtypes
         self._rows = [[np.asarray(array) for array in row] for row in rows]
         self._tables = expander.tables()

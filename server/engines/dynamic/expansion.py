@@ -85,11 +85,7 @@ class Expander:
         if key not in self._live:
             made = {var for op in self.ops(program)[position:] for var in op.outputs}
             read = [var for op in self.ops(program)[position:] for var in op.inputs]
-            live = [
-                var
-                for var in dict.fromkeys((*read, *program.outputs))
-                if var.constant is None and var not in made
-            ]
+            live = [var for var in dict.fromkeys((*read, *program.outputs)) if var.constant is None and var not in made]
             self._live[key] = (live, frozenset(live))
         return self._live[key]
 
@@ -259,7 +255,12 @@ class Expansion:
             for output, k in enumerate(loop.values, len(loop.writes))
         ]
         lists_ = [
-            (position[loop.body.inputs[write.position]], output, values[write.position], flat.at(values[write.counter].data))
+            (
+                position[loop.body.inputs[write.position]],
+                output,
+                values[write.position],
+                flat.at(values[write.counter].data),
+            )
             for output, write in enumerate(loop.writes)
             if write.counter is not None and loop.body.inputs[write.position] in position
         ]
@@ -362,9 +363,7 @@ class Expansion:
             inputs = [taken(column, rows) for column in operands[1:]]
             sides.append(self._run(bodies[number], inputs, place.some(rows)))
         answers = yield from at_once(sides)
-        return [
-            self._merged(list(zip(parts, columns, strict=True)), place) for columns in zip(*answers, strict=True)
-        ]
+        return [self._merged(list(zip(parts, columns, strict=True)), place) for columns in zip(*answers, strict=True)]
 
     def known(self, column: Column, place: Place) -> Growing:
         """The content as numpy, `[E, ...]` or the same for all; what nodes compute is run for it."""
@@ -382,7 +381,7 @@ class Expansion:
     def _merged(self, parts: Sequence[tuple[Any, Column]], place: Place) -> Column:
         return merged(parts, place, self._whole)
 
-    # -- what isn't straight-line: shapes that differ, positions that are computed -----------------------------------------
+    # -- what isn't straight-line: shapes that differ, positions that are computed ------------------------------------
 
     def _uneven(self, op: Op, operands: Sequence[Column], place: Place) -> Growing:
         """An op for examples of different shapes: for those of one shape at a time."""
@@ -415,9 +414,7 @@ class Expansion:
         answers = []
         for rows, few in groups:
             answers.append((rows, (yield from self._group(op, few, place.some(rows)))))
-        return [
-            self._merged([(rows, columns[k]) for rows, columns in answers], place) for k in range(len(op.outputs))
-        ]
+        return [self._merged([(rows, columns[k]) for rows, columns in answers], place) for k in range(len(op.outputs))]
 
     def _on_host(self, column: Column, place: Place) -> Growing:
         """The column with its content known."""
@@ -462,7 +459,10 @@ class Expansion:
         by_key: dict[Any, list[int]] = {}
         for row in range(place.count):
             key = tuple(
-                (found[row].shape, np.asarray(found[row].array).tobytes() if k in positions else found[row].number is None)
+                (
+                    found[row].shape,
+                    np.asarray(found[row].array).tobytes() if k in positions else found[row].number is None,
+                )
                 for k, found in split.items()
             )
             by_key.setdefault(key, []).append(row)
@@ -599,7 +599,11 @@ class Expansion:
             bad = (inside & ((index < 0) | (index >= rows.data.sizes()[:, None]))).any(axis=1)
             if bad.any():
                 raise ExamplesFailed(place.examples[bad], "an index is out of range")
-            ids = rows.data.ids[place.order[:, None], np.where(inside, index, 0)] if index.size else index.astype(np.int64)
+            ids = (
+                rows.data.ids[place.order[:, None], np.where(inside, index, 0)]
+                if index.size
+                else index.astype(np.int64)
+            )
             return seq_column(Seq(ids, sizes), rows.kind.shape, rows.kind.dtype)
         if rows.data.tensor.shape.rank is None or not rows.data.tensor.shape.is_fully_defined():
             return None

@@ -86,7 +86,7 @@ def _by_numpy(op: Op, operands: Sequence[Array]) -> Any:
         axes = tuple(np.ravel(operands[1]).tolist())
         return _REDUCTIONS[kind](operands[0], axis=axes, keepdims=bool(op.attrs.get("keep_dims")))
     if kind == "Range" and operands[2] != 0:
-        return np.arange(operands[0], operands[1], operands[2])
+        return np.arange(*(operand.item() for operand in operands))
     if kind == "Reshape":
         return operands[0].reshape(operands[1])
     if kind == "ExpandDims":
@@ -98,7 +98,7 @@ def _by_numpy(op: Op, operands: Sequence[Array]) -> Any:
     if kind == "Cast" and operands[0].dtype.kind in "biu":
         return operands[0]
     if kind == "GatherV2" and operands[2] == 0 and not op.attrs.get("batch_dims", 0):
-        if operands[1].size and not (0 <= operands[1].min() and operands[1].max() < len(operands[0])):
+        if ((operands[1] < 0) | (operands[1] >= len(operands[0]))).any():
             raise OpFailed("an index is out of range")
         return operands[0][operands[1]]
     if kind in ("StridedSlice", "Slice"):
@@ -115,7 +115,9 @@ def batched(op: Op, kinds: Sequence[Kind], content: Sequence[Any]) -> Batched:
     None. The result is `[E, ...]`."""
     shapes = [kind.shape for kind in kinds]
     per_example = [kind.what == "host" for kind in kinds]
-    quick = None if any(kind.dtype == tf.string for kind in kinds) else _batched_by_numpy(op, shapes, per_example, content)
+    quick = (
+        None if any(kind.dtype == tf.string for kind in kinds) else _batched_by_numpy(op, shapes, per_example, content)
+    )
     dtype = object if op.outputs[0].dtype == tf.string else op.outputs[0].dtype.as_numpy_dtype
     if quick is not None:
         found = quick
@@ -126,7 +128,9 @@ def batched(op: Op, kinds: Sequence[Kind], content: Sequence[Any]) -> Batched:
         for row, example in enumerate(examples.tolist()):
             own = [item[row] if mine else item for item, mine in zip(data, per_example, strict=True)]
             try:
-                rows.append(compute(op, [np.asarray(item, _text(kind)) for item, kind in zip(own, kinds, strict=True)])[0])
+                rows.append(
+                    compute(op, [np.asarray(item, _text(kind)) for item, kind in zip(own, kinds, strict=True)])[0]
+                )
             except OpFailed as error:
                 raise ExamplesFailed(example, str(error)) from error
         return np.stack(rows)

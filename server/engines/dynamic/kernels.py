@@ -1,4 +1,4 @@
-"""The kernels of launches on a CPU, by numpy: what a launch of a few rows costs is mostly the call, and numpy's is cheap.
+"""The kernels of launches on a CPU, by numpy: a launch of a few rows costs mostly the call, and numpy's is cheap.
 
 A kernel is `(count, operands, results)`: it fills `results`, given what each node has of its own. All are `[count,
 size]`: an example's value lies flat. It returns None, or bool [count]: which nodes are fine. Only ops on float32 and
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,14 @@ _COMPARE: dict[str, Callable[[Array, Array, Array], Any]] = {
     "GreaterEqual": np.greater_equal,
 }
 
+_LOGIC: dict[str, Callable[..., Any]] = {
+    "LogicalAnd": np.logical_and,
+    "LogicalOr": np.logical_or,
+    "LogicalNot": np.logical_not,
+}
+
+_REDUCTIONS: dict[str, Callable[..., Any]] = {"Sum": np.sum, "Max": np.max, "Mean": np.mean}
+
 
 def _unary(case: Case) -> Kernel:
     compute = _UNARY[case.op.type]
@@ -102,7 +111,10 @@ def _binary(case: Case) -> Kernel | None:
     compute = _BINARY.get(case.op.type) or _COMPARE[case.op.type]
     (left, right), result = case.shapes, case.results[0]
     size = math.prod(result)
-    plain = [math.prod(shape) in (1, size) or fixed is not None for shape, fixed in zip((left, right), case.fixed)]
+    plain = [
+        math.prod(shape) in (1, size) or fixed is not None
+        for shape, fixed in zip((left, right), case.fixed, strict=True)
+    ]
     if not all(plain):
         return _broadcast(case, compute)
     places: list[Any] = []
@@ -159,6 +171,14 @@ def _matmul(case: Case) -> Kernel | None:
             np.matmul(operands[0], weight_t, results[0])
 
         return by_vector
+    if case.fixed[0] is None and case.fixed[1] is None:
+
+        def each_by_its_own(count: int, operands: Sequence[Array], results: Sequence[Array]) -> None:
+            first, second = operands[0].reshape(count, *left), operands[1].reshape(count, *right)
+            first, second = (x.swapaxes(1, 2) if turn else x for x, turn in zip((first, second), turned, strict=True))
+            np.matmul(first, second, results[0].reshape(count, *result))
+
+        return each_by_its_own
     return None
 
 
@@ -190,7 +210,7 @@ def _split(case: Case) -> Kernel | None:
     axis += len(shape) if axis < 0 else 0
     outer, width = math.prod(shape[:axis]), math.prod(shape[axis:])
     borders = np.cumsum([0, *(math.prod(result[axis:]) for result in case.results)]).tolist()
-    spans = list(zip(borders[:-1], borders[1:], strict=True))
+    spans = list(pairwise(borders))
 
     def kernel(count: int, operands: Sequence[Array], results: Sequence[Array]) -> None:
         whole = operands[0].reshape(count * outer, width)
@@ -209,7 +229,7 @@ def as_view(case: Case) -> Callable[[int, Sequence[Array]], Sequence[Array]] | N
     if math.prod(shape[: axis + len(shape) if axis < 0 else axis]) != 1:
         return None
     borders = np.cumsum([0, *(math.prod(result) for result in case.results)]).tolist()
-    spans = list(zip(borders[:-1], borders[1:], strict=True))
+    spans = list(pairwise(borders))
     return lambda count, operands: [operands[0][:, start:stop] for start, stop in spans]
 
 
@@ -231,6 +251,8 @@ def _gather(case: Case) -> Kernel | None:
     table, index, axis = case.fixed
     if axis is None or int(axis) != 0 or case.op.attrs.get("batch_dims", 0) or index is not None:
         return None
+    if table is None and len(case.shapes[1]) == 1:
+        return _rows_of_own(case)
     if case.shapes[1] != ():
         return None
     if table is not None:
@@ -255,6 +277,55 @@ def _gather(case: Case) -> Kernel | None:
     return pick
 
 
+def _rows_of_own(case: Case) -> Kernel:
+    (length, *row), (picked,) = case.shapes[:2]
+    width = math.prod(row)
+
+    def kernel(count: int, operands: Sequence[Array], results: Sequence[Array]) -> Any:
+        places = operands[1]
+        fine = ((places >= 0) & (places < length)).all(axis=1)
+        if length:
+            rows = np.arange(count)[:, None] * length + np.clip(places, 0, length - 1)
+            rows_of = operands[0].reshape(count * length, width)
+            results[0].reshape(count, picked, width)[:] = rows_of.take(rows, 0)
+        return None if fine.all() else fine
+
+    return kernel
+
+
+def _segment_sum(case: Case) -> Kernel | None:
+    data, ids = case.shapes[:2]
+    if case.fixed[2] is None or case.fixed[0] is not None or case.fixed[1] is not None or len(ids) != 1:
+        return None
+    segments, length, width = int(case.static(2)), ids[0], math.prod(data[1:])
+
+    def kernel(count: int, operands: Sequence[Array], results: Sequence[Array]) -> Any:
+        fine = (operands[1] < segments).all(axis=1)
+        results[0][:] = 0
+        for row in np.flatnonzero(fine).tolist():
+            order = np.argsort(operands[1][row], kind="stable")
+            sorted_ids = operands[1][row][order]
+            order, sorted_ids = order[sorted_ids >= 0], sorted_ids[sorted_ids >= 0]
+            if len(order):
+                starts = np.flatnonzero(np.diff(sorted_ids, prepend=-1))
+                sums = np.add.reduceat(operands[0][row].reshape(length, width)[order], starts, axis=0)
+                results[0][row].reshape(segments, width)[sorted_ids[starts]] = sums
+        return None if fine.all() else fine
+
+    return kernel
+
+
+def _logic(case: Case) -> Kernel | None:
+    if any(fixed is not None for fixed in case.fixed) or len(set(case.shapes)) > 1:
+        return None
+    compute = _LOGIC[case.op.type]
+
+    def kernel(count: int, operands: Sequence[Array], results: Sequence[Array]) -> None:
+        compute(*operands, out=results[0])
+
+    return kernel
+
+
 def _reduction(case: Case) -> Kernel | None:
     shape = case.shapes[0]
     if case.fixed[1] is None or case.fixed[0] is not None:
@@ -262,7 +333,7 @@ def _reduction(case: Case) -> Kernel | None:
     axes = tuple(sorted({int(axis) % max(len(shape), 1) + 1 for axis in np.ravel(case.fixed[1])}))
     if not axes or 0 in shape or not shape:
         return None
-    compute = {"Sum": np.sum, "Max": np.max, "Mean": np.mean}[case.op.type]
+    compute = _REDUCTIONS[case.op.type]
     reduced = (*(size for axis, size in enumerate(shape) if axis + 1 not in axes),)
 
     def kernel(count: int, operands: Sequence[Array], results: Sequence[Array]) -> None:
@@ -343,8 +414,22 @@ _MAKERS: dict[str, Callable[[Case], Kernel | None]] = {
     "Transpose": _transpose,
     "SelectV2": _select,
     "Pack": _pack,
+    "UnsortedSegmentSum": _segment_sum,
     **dict.fromkeys(_COMPARE, _binary),
+    **dict.fromkeys(_LOGIC, _logic),
 }
 _MOVERS = frozenset(
-    {"ConcatV2", "Split", "SplitV", "StridedSlice", "Slice", "GatherV2", "Transpose", "SelectV2", "Pack", *_COMPARE}
+    {
+        "ConcatV2",
+        "Split",
+        "SplitV",
+        "StridedSlice",
+        "Slice",
+        "GatherV2",
+        "Transpose",
+        "SelectV2",
+        "Pack",
+        *_COMPARE,
+        *_LOGIC,
+    }
 )

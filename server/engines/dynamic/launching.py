@@ -67,6 +67,4 @@ def alone(op: Op, arrays: Sequence[Any]) -> list[Any]:
         array if tf.is_tensor(array) else tf.constant(array, var.dtype)
         for array, var in zip(arrays, op.inputs, strict=True)
     ]
-    return [
-        np.asarray(tensor.numpy(), object if tensor.dtype == tf.string else None) for tensor in replay(op, tensors)
-    ]
+    return [np.asarray(tensor.numpy(), object if tensor.dtype == tf.string else None) for tensor in replay(op, tensors)]

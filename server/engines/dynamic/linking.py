@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from server.engines.dynamic.compiled import compiled
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]  # numba has no types
+@compiled
 def mark(
     firsts: Any,
     examples: Any,
@@ -38,7 +39,7 @@ def mark(
                 maker[place + result] = place
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]  # numba has no types
+@compiled
 def link(
     firsts: Any, inputs: Any, offsets: Any, arities: Any, codes: Any, base: int, starts: Any, operands: Any
 ) -> None:
@@ -54,7 +55,7 @@ def link(
                 operands[start + k] = first + code if code >= 0 else inputs[-code - 1, instance]
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]  # numba has no types
+@compiled
 def compact(signature_of: Any, arity_of: Any, local: Any) -> tuple[Any, Any, Any, Any, Any]:
     """Nodes numbered one after the other: number by place (-1 for no node), their places, signatures (`local` gives
     each another index), where their operands start, and the same by place."""
@@ -86,7 +87,7 @@ def compact(signature_of: Any, arity_of: Any, local: Any) -> tuple[Any, Any, Any
     return number, places, signatures, starts, starts_by_place
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]  # numba has no types
+@compiled
 def producers(operands: Any, base: int, maker: Any, number: Any) -> Any:
     """Which node makes each operand; -1 for what was there before."""
     found = np.full(len(operands), -1, np.int64)
@@ -97,7 +98,7 @@ def producers(operands: Any, base: int, maker: Any, number: Any) -> Any:
     return found
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]  # numba has no types
+@compiled
 def place(
     order: Any,
     borders: Any,

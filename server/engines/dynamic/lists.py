@@ -156,7 +156,7 @@ def _get(compiler: Any, op: Op, operands: Sequence[Known]) -> Known:
     def read(data: Sequence[Any], place: Place) -> Any:
         seq, at = data
         where = _checked(at, place.of_table(seq.counts), place)
-        return _filled(seq.ids[place.table_rows, where], kind, place)
+        return _filled(seq.at(place.table_rows, where), kind, place)
 
     made: Known = compiler.step(read, [items, index], kind)
     return made
@@ -173,7 +173,7 @@ def _gather(compiler: Any, op: Op, operands: Sequence[Known]) -> Known:
         bad = ((where < 0) | (where >= place.of_table(seq.counts)[:, None])).any(axis=1)
         if bad.any():
             raise ExamplesFailed(place.examples[bad], "an element beyond the list")
-        return Seq(_filled(seq.ids[place.table_rows[:, None], where], kind, place), count)
+        return Seq(_filled(seq.at(place.table_rows[:, None], where), kind, place), count)
 
     made: Known = compiler.step(read, [items, index], kind)
     return made
@@ -219,7 +219,7 @@ def _scatter(compiler: Any, op: Op, operands: Sequence[Known]) -> Known:
     if op.type == "TensorListScatterIntoExistingList":
         existing: Known | None = operands[0]
         rows, index = operands[1], _numbers(operands[2])
-        size = None
+        size: Any = None
     else:
         existing = None
         rows, index = operands[0], _numbers(operands[1])

@@ -29,15 +29,12 @@ def at_once(sides: Sequence[Generator[None, None, Any]]) -> Generator[None, None
     return [results[number] for number in range(len(sides))]
 
 
-def merged(
-    parts: Sequence[tuple[Any, Column]], place: Place, whole: Callable[[Column, Place], Column]
-) -> Column:
+def merged(parts: Sequence[tuple[Any, Column]], place: Place, whole: Callable[[Column, Place], Column]) -> Column:
     """One column of `parts`: (positions among the examples of `place`, column of these)."""
     kinds = [column.kind for _, column in parts]
     whats = {kind.what for kind in kinds}
-    if len(parts) == 1 and len(parts[0][0]) == place.count:
-        if (np.diff(parts[0][0]) > 0).all():
-            return parts[0][1]
+    if len(parts) == 1 and (np.diff(parts[0][0]) > 0).all():
+        return parts[0][1]
     if whats == {"shared"} and len({id(kind.extra) for kind in kinds}) == 1:
         return parts[0][1]
     if whats in ({"list"}, {"seq"}):
@@ -59,9 +56,8 @@ def merged(
         column = whole(column, some)
         for row, entry in zip(rows.tolist(), entries(column, some.count), strict=True):
             found[row] = entry
-    if any(entry.number is not None for entry in found):
-        found = [_as_value(entry, kinds[0].dtype, place) for entry in found]
-    elif "shared" in whats and (kinds[0].dtype.is_floating or kinds[0].dtype.is_complex):
+    numbers = kinds[0].dtype.is_floating or kinds[0].dtype.is_complex
+    if any(entry.number is not None for entry in found) or ("shared" in whats and numbers):
         found = [_as_value(entry, kinds[0].dtype, place) for entry in found]
     return collected(found, kinds[0].dtype)
 

@@ -16,9 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from server.engines.dynamic.compiled import compiled
 from server.engines.dynamic.values import Indices
 
 
@@ -74,7 +74,7 @@ def by_agenda(graph: Graph) -> Launches:
     return Launches(*_agenda(place, graph.single[graph.signature], graph.starts, graph.operands, signatures))
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]  # numba has no types
+@compiled
 def depths(starts: Indices, operands: Indices) -> Indices:
     """One more than the deepest operand, for nodes in topological order."""
     count = len(starts) - 1
@@ -89,7 +89,7 @@ def depths(starts: Indices, operands: Indices) -> Indices:
     return depth
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]  # numba has no types
+@compiled
 def _agenda(
     rank: Indices, single: NDArray[np.bool_], starts: Indices, operands: Indices, ranks: int
 ) -> tuple[Indices, Indices]:
@@ -153,7 +153,7 @@ def _agenda(
     return order, borders[: launches + 1]
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]  # numba has no types
+@compiled
 def _append(head: Indices, tail: Indices, behind: Indices, queue: int, node: int) -> None:
     if head[queue] < 0:
         head[queue] = node

@@ -22,9 +22,12 @@ COSTLY = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "
 
 @dataclass(frozen=True, eq=False)
 class Signature:
-    """`reads`, `writes`: the arenas of a node's own operands and of its results. `outputs`: shapes of one example's
-    results. `packed`: its operands lie in one arena and are read side by side, as one. `view`: a kernel that gives views
-    of the operands as the results, where that is all there is to do."""
+    """What a launch does.
+
+    `reads`, `writes`: the arenas of a node's own operands and of its results. `outputs`: shapes of one example's
+    results. `packed`: its operands lie in one arena and are read side by side, as one. `view`: a kernel whose results
+    are views of the operands, where that is all there is to do.
+    """
 
     index: int
     name: str
@@ -38,7 +41,7 @@ class Signature:
 
 
 class Signatures:
-    """All signatures met so far, and the arenas: values of one size and dtype lie in one. The table outlives batches."""
+    """All signatures met so far, and the arenas: values of one size and dtype lie in one. Outlives batches."""
 
     def __init__(self) -> None:
         self.all: list[Signature] = []

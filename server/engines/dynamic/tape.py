@@ -163,15 +163,16 @@ class _Run:
         gathered = []
         for template, instances in records.items():
             firsts, inputs, examples = zip(*instances, strict=True)
-            columns = template.columns
-            joined = np.concatenate(firsts), np.concatenate(examples)
-            linking.mark(*joined, *columns[:4], base, signature_of, arity_of, maker, self._example_of)
-            gathered.append((joined[0], np.concatenate(inputs, axis=1), columns))
+            signatures, offsets, arities, widths, codes = template.columns
+            joined, of = np.concatenate(firsts), np.concatenate(examples)
+            made = (signature_of, arity_of, maker, self._example_of)
+            linking.mark(joined, of, signatures, offsets, arities, widths, base, *made)
+            gathered.append((joined, np.concatenate(inputs, axis=1), offsets, arities, codes))
         local = np.full(len(self._table), -1, np.int64)
         number, self._places, self._signatures, self._starts, by_place = linking.compact(signature_of, arity_of, local)
         self._operands = np.empty(int(self._starts[-1]), np.int64)
-        for firsts, inputs, (_, offsets, arities, _, codes) in gathered:
-            linking.link(firsts, inputs, offsets, arities, codes, base, by_place, self._operands)
+        for joined, externals, offsets, arities, codes in gathered:
+            linking.link(joined, externals, offsets, arities, codes, base, by_place, self._operands)
         self._used = np.empty(int(local.max()) + 1, np.int64)
         present = np.flatnonzero(local >= 0)
         self._used[local[present]] = present

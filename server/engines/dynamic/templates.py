@@ -201,8 +201,8 @@ class Template:
         """Appends an instance for each step of each example (see `counted_loops.py`), whose last outputs are carried.
 
         `carried`: (input or None, output, value numbers to start with [examples]). `lists`, which steps read and write:
-        (input, the output that is written, the list's column, at which positions [instances]). None if a step reads
-        what a later one writes.
+        (input, the output that is written, the list's column, at which positions [instances]). None if a step would
+        write beyond a list, or need what comes later.
         """
         place = flat.place
         registers = self.registers.copy()
@@ -221,7 +221,7 @@ class Template:
                 return None
             ids = seq.ids.copy()
             ids[flat.rows, at] = registers[self.outputs[output][0]]
-            registers[register] = seq._replace(ids=ids)
+            registers[register] = seq._replace(ids=ids, before=(seq.ids, firsts))
         for step, _, _ in self.steps:
             step(registers, place)
         external = np.empty((len(self._external), place.count), np.int64)

@@ -58,11 +58,23 @@ class Shared:
 
 class Seq(NamedTuple):
     """`ids` [E, P]: value numbers, of which the first `counts[e]` (an int where all have as many) are the example's.
-    `arrays`: the same as E host arrays, where they are known."""
+    `arrays`: the same as E host arrays, where they are known. `before`: where all steps of a loop are expanded at once,
+    the list before the loop and the first number of each step; a step sees what has a smaller one."""
 
     ids: Indices
     counts: Any
     arrays: Any = None
+    before: Any = None
+
+    def at(self, rows: Any, where: Any) -> Any:
+        """Elements of rows, as whoever reads them sees them."""
+        ids = self.ids[rows, where]
+        if self.before is not None:
+            old, firsts = self.before
+            ahead = ids >= (firsts[:, None] if ids.ndim > 1 else firsts)
+            if np.logical_or.reduce(ahead, axis=None):
+                ids = np.where(ahead, old[rows, where], ids)
+        return ids
 
     def sizes(self) -> Indices:
         """How many elements each example has, [E]."""
@@ -151,9 +163,7 @@ def entries(column: Column, count: int) -> list[Entry]:
         return [Entry(None, kind.shape, np.asarray(row, _object(kind.dtype))) for row in data]
     if what == "ragged":
         array, sizes = data
-        return [
-            Entry(None, (size, *kind.shape), row[:size]) for row, size in zip(array, sizes.tolist(), strict=True)
-        ]
+        return [Entry(None, (size, *kind.shape), row[:size]) for row, size in zip(array, sizes.tolist(), strict=True)]
     array = data.array if what == "shared" else data
     return [Entry(None, array.shape, array)] * count
 
