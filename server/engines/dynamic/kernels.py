@@ -57,7 +57,7 @@ def _sigmoid(x: Array, out: Array) -> None:
 
 
 def _relu(x: Array, out: Array) -> None:
-    np.maximum(x, 0, out)
+    np.maximum(x, 0, out=out)
 
 
 _UNARY: dict[str, Callable[[Array, Array], Any]] = {
