@@ -99,8 +99,15 @@ def compare_command(
 @click.option("--cell-seconds", "cell_s", type=float, default=5.0, show_default=True, help="Measuring, for each cell.")
 @click.option("--prepare-seconds", "prepare_s", type=float, default=30.0, show_default=True, help="To build and check.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures.")
+@click.option("--markdown", "markdown_file", type=click.Path(path_type=Path, dir_okay=False), help="Write the medians.")
 def bench_command(
-    workloads: str, batch_sizes: str, columns: str, threads: int | None, json_file: Path | None, **options: Any
+    workloads: str,
+    batch_sizes: str,
+    columns: str,
+    threads: int | None,
+    json_file: Path | None,
+    markdown_file: Path | None,
+    **options: Any,
 ) -> None:
     """Run one function's batches in every way there is, in process, against each other.
 
@@ -135,6 +142,8 @@ def bench_command(
         documents.append(bench.as_document(plan, cells))
     if json_file is not None:
         json_file.write_bytes(orjson.dumps(documents, option=orjson.OPT_INDENT_2))
+    if markdown_file is not None:
+        markdown_file.write_text(bench.as_markdown(documents), encoding="utf-8")
     if not all(document["valid"] for document in documents):
         raise SystemExit(1)
 

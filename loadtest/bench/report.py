@@ -79,6 +79,27 @@ def _explanation(cells: Sequence[Cell]) -> Table:
     return table
 
 
+def as_markdown(documents: Sequence[dict[str, Any]]) -> str:
+    """The medians in ms of several benchmarks as Markdown tables, from what `as_document` made; for the docs."""
+    return "\n".join(_markdown(document) for document in documents)
+
+
+def _markdown(document: dict[str, Any]) -> str:
+    cells = {(cell["column"], cell["rows"]): cell for cell in document["cells"]}
+    sizes = document["settings"]["batch_sizes"]
+    lines = [
+        f"`{document['workload']}`: {document['about']}.",
+        "",
+        f"| ms, batch of | {' | '.join(map(str, sizes))} |",
+        f"|---|{'---|' * len(sizes)}",
+    ]
+    for column in document["settings"]["columns"]:
+        medians = [cells[column, rows]["median_s"] for rows in sizes]
+        if any(medians):
+            lines.append(f"| `{column}` | {' | '.join(_ms(m) if m else '–' for m in medians)} |")
+    return "\n".join([*lines, ""])
+
+
 def as_document(settings: Settings, cells: Sequence[Cell]) -> dict[str, Any]:
     """Everything that the tables show, every single run, and what it was measured on; JSON-able."""
     return {
