@@ -66,7 +66,7 @@ class Shadows:
         self._metrics = metrics
         self._may_load = asyncio.Event()
         self._loading = asyncio.Semaphore(1)
-        self._counter: Counter | None = None
+        self._counter = mirrored_batches(metrics.registry)
         self._by_model: dict[str, _Shadow] = {}
         self._starting: list[asyncio.Task[None]] = []
 
@@ -81,8 +81,6 @@ class Shadows:
             return live
         shadow = self._by_model.get(description.name)
         if shadow is None:
-            if self._counter is None:
-                self._counter = mirrored_batches(self._metrics.registry)
             shadow = self._by_model[description.name] = _Shadow(description, engine, self._metrics, self._counter)
             process = self._start_engine(source, msgspec.structs.replace(self._settings, engine=engine))
             self._starting.append(asyncio.create_task(self._start(shadow, process)))
