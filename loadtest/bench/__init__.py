@@ -20,13 +20,3 @@ __all__ = [
     "chosen_columns",
     "print_bench",
 ]
-    "COLUMNS",
-    "Cell",
-    "Column",
-    "Settings",
-    "as_document",
-    "as_markdown",
-    "bench",
-    "chosen_columns",
-    "print_bench",
-]
