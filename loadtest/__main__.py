@@ -97,7 +97,7 @@ def compare_command(
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the examples.")
 @click.option("--threads", type=click.IntRange(1), help="Cores for each worker.  [default: all of this machine's]")
 @click.option("--cell-seconds", "cell_s", type=float, default=5.0, show_default=True, help="Measuring, for each cell.")
-@click.option("--prepare-seconds", "prepare_s", type=float, default=30.0, show_default=True, help="To build and check.")
+@click.option("--prepare-seconds", "prepare_s", type=float, default=60.0, show_default=True, help="To build and check.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures.")
 @click.option("--markdown", "markdown_file", type=click.Path(path_type=Path, dir_okay=False), help="Write the medians.")
 def bench_command(

@@ -64,17 +64,22 @@ def _ms(seconds: float) -> str:
 
 def _explanation(cells: Sequence[Cell]) -> Table:
     """Launches, padding and where the time goes, of batchd's own columns."""
-    table = Table(title="what explains it (means)", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    title = "what explains it: means, the right half in ms"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     seconds = [name for name in _SECONDS if any(name in cell.mean_figures for cell in cells)]
     table.add_column("", no_wrap=True)
-    for heading in ("batch", "launches", "nodes", "padding", *(f"{name[:-2]} ms" for name in seconds)):
+    for heading in ("batch", "launches", "nodes", "padding", *(name.removesuffix("_s") for name in seconds)):
         table.add_column(heading, justify="right", no_wrap=True)
     for cell in cells:
         figures = cell.mean_figures
         if "launches" in figures and not cell.note and not cell.wrong:
             counts = [f"{figures[name]:,.0f}" if figures.get(name) else "" for name in ("launches", "nodes")]
             padding = f"{figures['padding_ratio']:.0%}" if "padding_ratio" in figures else ""
-            times = [_ms(figures[name]) if name in figures else "" for name in seconds]
+            # An engine that says what its assembly is made of needs no sum.
+            parts = [
+                name for name in seconds if name in figures and not (name == "assembly_s" and "build_s" in figures)
+            ]
+            times = [_ms(figures[name]) if name in parts else "" for name in seconds]
             table.add_row(cell.column, str(cell.rows), *counts, padding, *times)
     return table
 
