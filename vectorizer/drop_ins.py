@@ -154,18 +154,27 @@ class _Call:
                     _programs.add((seen.key, key), kept)
         v = kept.program
         outputs, out_lengths, ok = v.compile().traced(inputs, lengths, self.rows)
-        failed = np.flatnonzero(~ok.numpy())
-        if len(failed):
-            self._raise(v, inputs, lengths, int(failed[0]))
+        outputs = self._run_flagged(v, inputs, lengths, outputs, ok)
         by_axis: list[dict[int, Any]] = [{} for _ in outputs]
         for (k, axis), own in zip(v.output_dims, out_lengths, strict=True):
             by_axis[k][axis] = own
         return [Padded(tensor, own) for tensor, own in zip(outputs, by_axis, strict=True)], kept
 
-    def _raise(self, v: Vectorized, inputs: Sequence[Any], lengths: Sequence[Any], row: int) -> None:
-        if self.config is not None and self.config.used:
-            raise tf.errors.InvalidArgumentError(None, None, f"{v.name} rejects iteration {row}")
-        v.raise_row(inputs, lengths, row)
+    def _run_flagged(
+        self, v: Vectorized, inputs: Sequence[Any], lengths: Sequence[Any], outputs: Sequence[Any], ok: Any
+    ) -> list[Any]:
+        """The outputs, with rows that aren't `ok` answered, or rejected, by the function itself."""
+        answered = list(outputs)
+        for row in map(int, np.flatnonzero(~ok.numpy())):
+            if self.config is not None and self.config.used:
+                raise tf.errors.InvalidArgumentError(None, None, f"{v.name} rejects iteration {row}")
+            alone = v.run_alone(inputs, lengths, row)
+            if v.output_dims:
+                raise tf.errors.InvalidArgumentError(None, None, f"{v.name} has no place for iteration {row}")
+            answered = [
+                tf.tensor_scatter_nd_update(tensor, [[row]], [own]) for tensor, own in zip(answered, alone, strict=True)
+            ]
+        return answered
 
     def _specs(self) -> list[Any]:
         """Specs of one row: sizes that differ between rows are None, and those that aren't known."""

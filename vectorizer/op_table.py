@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vectorizer.registry import supported_ops
+from vectorizer.registry import Compilable, supported_ops
 
 _CONTROL_FLOW = (
     "While",
@@ -41,8 +41,12 @@ _COLUMNS = ("op", "family", "fails a row when", "XLA")
 
 def op_rows() -> list[tuple[str, str, str, str]]:
     """(op type, family, what is checked, whether XLA compiles it), by name; control flow is not a converter's."""
-    rows = [(op.name, op.family.replace("_", " "), op.checks, "yes" if op.compilable else "") for op in supported_ops()]
+    rows = [(op.name, op.family.replace("_", " "), op.checks, _under_xla(op.compilable)) for op in supported_ops()]
     return sorted(rows + [(name, "control flow", "", "yes") for name in _CONTROL_FLOW])
+
+
+def _under_xla(compilable: Compilable) -> str:
+    return "partly" if callable(compilable) else "yes" if compilable else ""
 
 
 def accounted_for() -> dict[str, str]:
@@ -71,7 +75,8 @@ def as_markdown() -> str:
         "",
         "*Fails a row when*: these ops raise in TensorFlow. In a batch the condition is checked for each row, the row",
         "is flagged in `ok` and answered by the function itself; its neighbours are not touched. *XLA*: whether the op",
-        "can be compiled; the others (text, mostly) run before and after the compiled part.",
+        "can be compiled (*partly*: it depends on its attributes); the others (text, mostly) run before and after the",
+        "compiled part.",
         "",
         "| " + " | ".join(_COLUMNS) + " |",
         "|---|---|---|---|",

@@ -42,7 +42,7 @@ def is_compilable(op: Op, fallbacks: frozenset[Op]) -> bool:
     if op in fallbacks or any(var.dtype == tf.string for var in (*op.inputs, *op.outputs)):
         return op.type == "Assert" and op not in fallbacks
     rule = find(op.type)
-    if rule is not None and not rule.compilable:
+    if rule is not None and not rule.compiles(op):
         return False
     return all(is_compilable(inner, fallbacks) for body in op.bodies.values() for inner in body.ops)
 

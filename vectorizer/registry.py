@@ -19,6 +19,7 @@ from vectorizer.program import Op
 from vectorizer.values import Value, shared
 
 ConverterFunction = Callable[[Op, Sequence[Value], Batch], Sequence[Value]]
+Compilable = bool | Callable[[Op], bool]
 
 _CONVERTER_MODULES = (
     "elementwise",
@@ -66,20 +67,25 @@ class SupportedOp:
     family: str
     function: ConverterFunction
     checks: str = ""
-    compilable: bool = True
+    compilable: Compilable = True
     always: bool = False
+
+    def compiles(self, op: Op) -> bool:
+        """Whether XLA can compile this op of the type."""
+        return self.compilable(op) if callable(self.compilable) else self.compilable
 
 
 _REGISTRY: dict[str, SupportedOp] = {}
 
 
 def converts(
-    *op_types: str, checks: str = "", compilable: bool = True, always: bool = False
+    *op_types: str, checks: str = "", compilable: Compilable = True, always: bool = False
 ) -> Callable[[ConverterFunction], ConverterFunction]:
     """Register the decorated function as the converter of `op_types`; a type is registered once only.
 
     `checks`: what an op of these types can raise for, in words, if it can. `compilable`: whether XLA has
-    kernels for it. `always`: called even if no operand is batched.
+    a kernel that answers as TensorFlow's does, or a function that says so of an op, by its attributes. `always`:
+    called even if no operand is batched.
     """
 
     def register(function: ConverterFunction) -> ConverterFunction:

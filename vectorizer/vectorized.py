@@ -281,15 +281,15 @@ class Vectorized:
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """A batch in, a batch out: dense tensors `[B, ...]` or RaggedTensors; ragged out where sizes vary.
 
-        Raises the first failing row's own error; inside a graph, an assertion error if any row fails.
+        Raises the first failing row's own error; inside a graph, an assertion error if any row is flagged.
         """
         values = [named[name] for name in self.input_names] if named else list(arguments)
         arrays, lengths = self._densify(values)
         outputs, out_lengths, ok = self._flexible.traced(arrays, lengths, dimension(arrays[0], 0))
         if hasattr(ok, "numpy"):
-            failed = np.flatnonzero(~ok.numpy())
-            if len(failed):
-                self.raise_row(arrays, lengths, int(failed[0]))
+            if alone := self._run_flagged(arrays, lengths, ok):
+                rows = [self._row_of(outputs, out_lengths, row, alone) for row in range(len(ok))]
+                return self._pack([self._stacked(k, column) for k, column in enumerate(zip(*rows, strict=True))])
         else:
             message = f"{self.name} rejects an example; called eagerly it says which, and why"
             with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(ok), [message])]):
@@ -307,12 +307,8 @@ class Vectorized:
             arrays.append(array)
             lengths += sizes
         outputs, out_lengths, ok = self._flexible.traced(arrays, lengths, len(examples))
-        for failed in np.flatnonzero(~ok.numpy()):
-            self.raise_row(arrays, lengths, int(failed))
-        results = []
-        for row in range(len(examples)):
-            results.append(self._pack([self._row(k, tensor, out_lengths, row) for k, tensor in enumerate(outputs)]))
-        return results
+        alone = self._run_flagged(arrays, lengths, ok)
+        return [self._pack(self._row_of(outputs, out_lengths, row, alone)) for row in range(len(examples))]
 
     def _densify(self, values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         arrays, lengths = [], []
@@ -346,17 +342,32 @@ class Vectorized:
                 cut[axis] = slice(0, int(lengths[row]))
         return tensor[(row, *cut)]
 
+    def _row_of(
+        self, outputs: Sequence[Any], out_lengths: Sequence[Any], row: int, alone: dict[int, list[Any]]
+    ) -> list[Any]:
+        return alone.get(row) or [self._row(k, tensor, out_lengths, row) for k, tensor in enumerate(outputs)]
+
     def _ragged(self, k: int, tensor: Any, out_lengths: Sequence[Any]) -> Any:
         own = {axis: lengths for (out, axis), lengths in zip(self.output_dims, out_lengths, strict=True) if out == k}
         if not own:
             return tensor
         if set(own) == {0}:
             return tf.RaggedTensor.from_tensor(tensor, lengths=own[0])
-        rows = [self._row(k, tensor, out_lengths, row) for row in range(tensor.shape[0])]
-        return tf.ragged.stack([tf.RaggedTensor.from_tensor(r, ragged_rank=max(own)) if max(own) else r for r in rows])
+        return self._stacked(k, [self._row(k, tensor, out_lengths, row) for row in range(tensor.shape[0])])
 
-    def raise_row(self, arrays: Sequence[Any], lengths: Sequence[Any], row: int) -> None:
-        """Run the function on one row of a batch that it rejects, for the error."""
+    def _stacked(self, k: int, rows: Sequence[Any]) -> Any:
+        ragged = [axis for own, axis in self.output_dims if own == k]
+        if not ragged:
+            return tf.stack(rows)
+        depth = max(ragged)
+        return tf.ragged.stack([tf.RaggedTensor.from_tensor(r, ragged_rank=depth) if depth else r for r in rows])
+
+    def _run_flagged(self, arrays: Sequence[Any], lengths: Sequence[Any], ok: Any) -> dict[int, list[Any]]:
+        """What the function itself says of each row that isn't `ok`: its outputs, or it raises."""
+        return {int(row): self.run_alone(arrays, lengths, int(row)) for row in np.flatnonzero(~ok.numpy())}
+
+    def run_alone(self, arrays: Sequence[Any], lengths: Sequence[Any], row: int) -> list[Any]:
+        """The function's own flat outputs for one row of a batch; raises what the function raises."""
         example = []
         for k, array in enumerate(arrays):
             item = array[row]
@@ -365,8 +376,8 @@ class Vectorized:
                     index = [slice(None)] * axis + [slice(0, int(sizes[row]))]
                     item = item[tuple(index)]
             example.append(item)
-        self.concrete(*example)
-        raise RuntimeError(f"row {row} was flagged, but the function accepts it alone: please report this")
+        outputs: list[Any] = tf.nest.flatten(self.concrete(*example), expand_composites=True)
+        return outputs
 
     def _pack(self, outputs: Sequence[Any]) -> Any:
         return tf.nest.pack_sequence_as(self._structure, list(outputs), expand_composites=True)

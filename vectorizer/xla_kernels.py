@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,8 @@ def compiling() -> bool:
 
 def run(op_type: str, kernel: Kernel, tensors: Sequence[Any], attrs: Mapping[str, Any]) -> list[Any]:
     """The results of an op on `tensors`: by `kernel`, its own, or respelt if XLA's would differ."""
-    respelt = _RESPELT.get(op_type) if _under_xla.get() and tensors[0].dtype.is_floating else None
+    inexact = tensors[0].dtype.is_floating or tensors[0].dtype.is_complex
+    respelt = _RESPELT.get(op_type) if _under_xla.get() and inexact else None
     return respelt(op_type, kernel, tensors, attrs) if respelt else kernel(tensors)
 
 
@@ -63,6 +65,28 @@ def _nan_of_either(op_type: str, kernel: Kernel, tensors: Sequence[Any], attrs: 
 def _nan_of_the_only_one(op_type: str, kernel: Kernel, tensors: Sequence[Any], attrs: Mapping[str, Any]) -> list[Any]:
     (result,) = kernel(tensors)
     return [tf.where(tf.math.is_nan(tensors[0]), tensors[0], result)]
+
+
+@_respells("ComplexAbs")
+def _infinite_if_either_is(op_type: str, kernel: Kernel, tensors: Sequence[Any], attrs: Mapping[str, Any]) -> list[Any]:
+    parts = [tf.math.real(tensors[0]), tf.math.imag(tensors[0])]
+    infinite = tf.logical_or(*(tf.math.is_inf(part) for part in parts))
+    (result,) = kernel(tensors)
+    result = tf.where(tf.math.is_nan(parts[0] + parts[1]), tf.constant(np.nan, result.dtype), result)
+    return [tf.where(infinite, tf.constant(np.inf, result.dtype), result)]
+
+
+@_respells("Cholesky")
+def _all_or_nothing(op_type: str, kernel: Kernel, tensors: Sequence[Any], attrs: Mapping[str, Any]) -> list[Any]:
+    # Of a factor that doesn't exist TensorFlow leaves nothing, XLA the columns up to where it noticed.
+    (factor,) = kernel(tensors)
+    if factor.dtype.is_complex:
+        return [factor]
+    read = tf.linalg.band_part(tensors[0], -1, 0)
+    finite, spoilt = tf.reduce_all(tf.math.is_finite(read), [-2, -1]), tf.reduce_any(tf.math.is_nan(factor), [-2, -1])
+    failed = tf.logical_and(finite, spoilt)
+    nothing = tf.linalg.band_part(tf.fill(tf.shape(factor), tf.constant(np.nan, factor.dtype)), -1, 0)
+    return [tf.where(failed[..., None, None], nothing, factor)]
 
 
 @_respells("Max Min")
@@ -157,17 +181,79 @@ def _zero_times_infinity(op_type: str, kernel: Kernel, tensors: Sequence[Any], a
 def _cut_out(op_type: str, kernel: Kernel, tensors: Sequence[Any], attrs: Mapping[str, Any]) -> list[Any]:
     # XLA convolves with ones and zeros, and zero times NaN is NaN: every pixel of a window would be.
     (images,) = tensors
-    if None in images.shape[1:]:
+    windows = _windows(images, attrs["ksizes"], attrs["strides"], attrs["rates"], attrs["padding"])
+    return kernel(tensors) if windows is None else [tf.concat(windows, -1)]
+
+
+@_respells("ResizeBilinear")
+def _between_neighbours(op_type: str, kernel: Kernel, tensors: Sequence[Any], attrs: Mapping[str, Any]) -> list[Any]:
+    # XLA convolves here, too.
+    images, size = tensors[0], tf.get_static_value(tensors[1])
+    if size is None or None in images.shape[1:3]:
         return kernel(tensors)
-    pads, cuts = [[0, 0]], []
+    result = tf.cast(images, tf.float32)
+    for axis in (2, 1):
+        low, high, share = _neighbours(images.shape[axis], int(size[axis - 1]), attrs)
+        first = tf.gather(result, low, axis=axis)
+        result = first + (tf.gather(result, high, axis=axis) - first) * np.reshape(share, [-1] + [1] * (3 - axis))
+    return [result]
+
+
+@_respells("ResizeBilinearGrad")
+def _to_the_neighbours(op_type: str, kernel: Kernel, tensors: Sequence[Any], attrs: Mapping[str, Any]) -> list[Any]:
+    result, images = tensors
+    if None in images.shape[1:3] or None in result.shape[1:3]:
+        return kernel(tensors)
     for axis in (1, 2):
-        size, extent = images.shape[axis], attrs["ksizes"][axis]
-        stride, rate = attrs["strides"][axis], attrs["rates"][axis]
-        reach = (extent - 1) * rate + 1
-        same = attrs["padding"] == b"SAME"
+        low, high, share = _neighbours(images.shape[axis], result.shape[axis], attrs)
+        share = np.reshape(share, [-1, 1, 1, 1])
+        order = [axis, *(other for other in range(4) if other != axis)]
+        rows = tf.transpose(result, order)
+        given = tf.math.unsorted_segment_sum(rows * (1 - share), low, images.shape[axis])
+        given += tf.math.unsorted_segment_sum(rows * share, high, images.shape[axis])
+        result = tf.transpose(given, np.argsort(order))
+    return [tf.cast(result, images.dtype)]
+
+
+def _neighbours(own: int, wanted: int, attrs: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+    """For each of `wanted` places along an axis of `own` pixels: the pixels before and behind, and how far between."""
+    ends = attrs["align_corners"] and wanted > 1
+    scale = np.float32((own - 1) / (wanted - 1) if ends else own / wanted)
+    half = np.float32(0.5 if attrs["half_pixel_centers"] else 0)
+    places = (np.arange(wanted, dtype=np.float32) + half) * scale - half
+    low = np.clip(np.floor(places), 0, own - 1).astype(np.int32)
+    high = np.minimum(np.ceil(places), own - 1).astype(np.int32)
+    return low, high, places - np.floor(places)
+
+
+@_respells("MaxPoolGradGrad MaxPoolGradGradV2 MaxPool3DGradGrad")
+def _first_of_the_maxima(op_type: str, kernel: Kernel, tensors: Sequence[Any], attrs: Mapping[str, Any]) -> list[Any]:
+    # XLA looks for the largest element of a window among numbers rounded to 16 bits.
+    images, maxima, gradients, *window = tensors
+    sizes, strides = map(tf.get_static_value, window) if window else (attrs["ksize"], attrs["strides"])
+    cut = [_windows(each, sizes, strides, [1] * len(sizes), attrs["padding"], np.nan) for each in (images, gradients)]
+    if attrs["data_format"] not in (b"NHWC", b"NDHWC") or None in cut:
+        return kernel(tensors)
+    result = tf.zeros_like(maxima)
+    for image, gradient in reversed(list(zip(*cut, strict=True))):
+        result = tf.where(image == maxima, gradient, result)
+    return [result]
+
+
+def _windows(
+    images: Any, sizes: Sequence[int], strides: Sequence[int], rates: Sequence[int], padding: bytes, around: float = 0
+) -> list[Any] | None:
+    """The first element of every window, the second, and so on, each `[N, ..., C]`; None unless the shape is known."""
+    if None in images.shape[1:]:
+        return None
+    pads, cuts = [[0, 0]], []
+    for axis in range(1, images.shape.rank - 1):
+        size, stride, rate = images.shape[axis], strides[axis], rates[axis]
+        reach = (sizes[axis] - 1) * rate + 1
+        same = padding == b"SAME"
         outputs = (size + stride - 1) // stride if same else (size - reach) // stride + 1
         missing = max((outputs - 1) * stride + reach - size, 0) if same else 0
         pads.append([missing // 2, missing - missing // 2])
-        cuts.append([slice(k * rate, k * rate + (outputs - 1) * stride + 1, stride) for k in range(extent)])
-    padded = tf.pad(images, [*pads, [0, 0]])
-    return [tf.concat([padded[:, rows, columns] for rows in cuts[0] for columns in cuts[1]], -1)]
+        cuts.append([slice(k * rate, k * rate + (outputs - 1) * stride + 1, stride) for k in range(sizes[axis])])
+    padded = tf.pad(images, [*pads, [0, 0]], constant_values=tf.constant(around, images.dtype))
+    return [padded[(slice(None), *place)] for place in product(*cuts)]

@@ -6,7 +6,17 @@ once a round; `report.py` makes the table. Only workers import TensorFlow, DyNet
 """
 
 from loadtest.bench.columns import COLUMNS, Column, chosen_columns
-from loadtest.bench.report import as_document, print_bench
+from loadtest.bench.report import as_document, as_markdown, print_bench
 from loadtest.bench.run import Cell, Settings, bench
 
-__all__ = ["COLUMNS", "Cell", "Column", "Settings", "as_document", "bench", "chosen_columns", "print_bench"]
+__all__ = [
+    "COLUMNS",
+    "Cell",
+    "Column",
+    "Settings",
+    "as_document",
+    "as_markdown",
+    "bench",
+    "chosen_columns",
+    "print_bench",
+]

@@ -64,19 +64,45 @@ def _ms(seconds: float) -> str:
 
 def _explanation(cells: Sequence[Cell]) -> Table:
     """Launches, padding and where the time goes, of batchd's own columns."""
-    table = Table(title="what explains it (means)", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    title = "what explains it: means, the right half in ms"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     seconds = [name for name in _SECONDS if any(name in cell.mean_figures for cell in cells)]
     table.add_column("", no_wrap=True)
-    for heading in ("batch", "launches", "nodes", "padding", *(f"{name[:-2]} ms" for name in seconds)):
+    for heading in ("batch", "launches", "nodes", "padding", *(name.removesuffix("_s") for name in seconds)):
         table.add_column(heading, justify="right", no_wrap=True)
     for cell in cells:
         figures = cell.mean_figures
         if "launches" in figures and not cell.note and not cell.wrong:
             counts = [f"{figures[name]:,.0f}" if figures.get(name) else "" for name in ("launches", "nodes")]
             padding = f"{figures['padding_ratio']:.0%}" if "padding_ratio" in figures else ""
-            times = [_ms(figures[name]) if name in figures else "" for name in seconds]
+            # An engine that says what its assembly is made of needs no sum.
+            parts = [
+                name for name in seconds if name in figures and not (name == "assembly_s" and "build_s" in figures)
+            ]
+            times = [_ms(figures[name]) if name in parts else "" for name in seconds]
             table.add_row(cell.column, str(cell.rows), *counts, padding, *times)
     return table
+
+
+def as_markdown(documents: Sequence[dict[str, Any]]) -> str:
+    """The medians in ms of several benchmarks as Markdown tables, from what `as_document` made; for the docs."""
+    return "\n".join(_markdown(document) for document in documents)
+
+
+def _markdown(document: dict[str, Any]) -> str:
+    cells = {(cell["column"], cell["rows"]): cell for cell in document["cells"]}
+    sizes = document["settings"]["batch_sizes"]
+    lines = [
+        f"`{document['workload']}`: {document['about']}.",
+        "",
+        f"| ms, batch of | {' | '.join(map(str, sizes))} |",
+        f"|---|{'---|' * len(sizes)}",
+    ]
+    for column in document["settings"]["columns"]:
+        medians = [cells[column, rows]["median_s"] for rows in sizes]
+        if any(medians):
+            lines.append(f"| `{column}` | {' | '.join(_ms(m) if m else '–' for m in medians)} |")
+    return "\n".join([*lines, ""])
 
 
 def as_document(settings: Settings, cells: Sequence[Cell]) -> dict[str, Any]:

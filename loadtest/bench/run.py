@@ -42,7 +42,7 @@ class Settings:
     seed: int = 0
     threads: int = 1
     cell_s: float = 5.0
-    prepare_s: float = 30.0
+    prepare_s: float = 60.0
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -135,7 +136,7 @@ class _Static:
         vectorized = vectorize(which.function, which.specs, **which.options)
         self._assembly = Assembly(problem.inputs, problem.outputs, vectorized.output_dims)
         self._limits: list[int] | None = None
-        self._padding_ratio = 0.0
+        self._figures: dict[str, float] = {}
         if not jit:
             self._call = vectorized.compile()
             return
@@ -146,15 +147,26 @@ class _Static:
         self._call = vectorized.compile(rows=trial.rows, lengths=level, jit=True)
 
     def answer(self, examples: Sequence[Example]) -> list[Outputs]:
+        started_at = time.perf_counter()
         batch = self._assembly.stack(examples, len(examples), self._limits)
-        self._padding_ratio = batch.padding_ratio
-        outputs, lengths, ok = self._call(batch.inputs, batch.lengths, batch.rows)
-        if not np.asarray(ok).all():
+        assembled_at = time.perf_counter()
+        results = self._call(batch.inputs, batch.lengths, batch.rows)
+        outputs, lengths = (list(map(np.asarray, tensors)) for tensors in results[:2])
+        if not np.asarray(results[2]).all():
             raise RuntimeError("the vectorized program refuses a row")
-        return self._assembly.split(list(map(np.asarray, outputs)), list(map(np.asarray, lengths)), batch.rows)
+        computed_at = time.perf_counter()
+        answers = self._assembly.split(outputs, lengths, batch.rows)
+        self._figures = {
+            "launches": 1,
+            "padding_ratio": batch.padding_ratio,
+            "assembly_s": assembled_at - started_at,
+            "compute_s": computed_at - assembled_at,
+            "split_s": time.perf_counter() - computed_at,
+        }
+        return answers
 
     def figures(self) -> dict[str, float]:
-        return {"padding_ratio": self._padding_ratio, "launches": 1}
+        return self._figures
 
 
 class _Engine:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 import loadtest.__main__ as command
-from loadtest.bench import COLUMNS, Cell, Column, Settings, as_document, bench, chosen_columns, print_bench
+from loadtest.bench import COLUMNS, Cell, Column, Settings, as_document, as_markdown, bench, chosen_columns, print_bench
 from server.engines import ENGINES
 
 ROOT = Path(__file__).parents[2]
@@ -51,6 +51,10 @@ def test_each_batch_is_timed_once_for_each_column() -> None:
     document = as_document(settings, cells)
     assert document["valid"]
     assert json.dumps(document)
+    title, _, heading, _, *rows = as_markdown([document]).splitlines()
+    assert title.startswith("`mlp`: ")
+    assert heading == "| ms, batch of | 1 | 32 |"
+    assert [row.split(" | ")[0] for row in rows] == ["| `right`", "| `also_right`"]
 
 
 @pytest.mark.parametrize("choice", ["wrong", "wrong_later"])

@@ -130,6 +130,12 @@ FURTHER_CASES = {
         [[["1;2.5", "3;"]], [[]]],
         [[["1;2", "3"]]],
     ),
+    "crop_and_resize_box": (
+        lambda x, box: tf.image.crop_and_resize(x, box[None], [1], [2, 2]),
+        [f(2, 4, 4, 1), f(4)],
+        [[IMAGE, BOXES[0]], [IMAGE, BOXES[1]]],
+        [[IMAGE, [0.0, np.nan, 1.0, 1.0]], [IMAGE, [0.0, 0.0, np.inf, 1.0]]],
+    ),
     "crop_and_resize": (
         lambda x, k: tf.image.crop_and_resize(x, BOXES, k, [2, 2]),
         [f(2, 4, 4, 1), i(2)],

@@ -36,6 +36,19 @@ def examples(seed: int, count: int) -> list[tuple[Any, ...]]:
     ]
 
 
+def spoilt_examples(seed: int, count: int) -> list[tuple[Any, ...]]:
+    """As `examples`, with NaN, infinities and zeros among the numbers."""
+    rng = np.random.default_rng(seed)
+
+    def spoil(item: Any) -> Any:
+        if item.dtype.kind != "f":
+            return item
+        specials = rng.choice([np.nan, np.nan, np.inf, -np.inf, 0.0, -0.0], size=item.shape)
+        return np.where(rng.random(item.shape) < 0.15, specials, item).astype("f")
+
+    return [tuple(map(spoil, example)) for example in examples(seed, count)]
+
+
 def program(seed: int) -> Callable[..., Any]:
     """A function of SPECS made of some ten random steps."""
 

@@ -206,7 +206,8 @@ def convert_transposed_convolution(op: Op, inputs: Sequence[Value], batch: Batch
     return [batched(unfold(result, images.tensor))]
 
 
-@converts("ResizeBilinear ResizeNearestNeighbor ResizeBicubic ResizeArea", checks="an image or its size is empty")
+@converts("ResizeBilinear ResizeNearestNeighbor", checks="an image or its size is empty")
+@converts("ResizeBicubic ResizeArea", checks="an image or its size is empty", compilable=False)
 @converts("SpaceToDepth DepthToSpace LRN")
 def convert_image(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Kernels that treat each image of a stack alone."""

@@ -73,9 +73,12 @@ def convert_projection(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Va
     return [batched(unfold(result, rows))]
 
 
+_FAR = 1e30
+
+
 @converts(
     "CropAndResize CropAndResizeGradImage CropAndResizeGradBoxes",
-    checks="a box is of an image that isn't there",
+    checks="a box is of an image that isn't there, or isn't finite",
     compilable=False,
 )
 def convert_crops(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
@@ -88,6 +91,9 @@ def convert_crops(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     good = tf.logical_and(numbers.tensor >= 0, numbers.tensor < count)
     fail_where(tf.logical_not(good), numbers, batch)
     safe = Value(tf.where(good, numbers.tensor, 0), numbers.batched, numbers.sizes)
+    near = tf.abs(boxes.tensor) < _FAR  # beyond, TensorFlow's kernels compute indices that overflow, and crash
+    fail_where(tf.logical_not(near), boxes, batch)
+    boxes = Value(tf.where(near, boxes.tensor, 0), boxes.batched, boxes.sizes)
     if not any(value.batched for value in inputs):
         tensors = [*(value.tensor for value in images), boxes.tensor, safe.tensor]
         return [shared(replay(op, tensors if of_boxes else [*tensors, size.tensor])[0])]
@@ -190,7 +196,7 @@ def convert_combined_suppression(op: Op, inputs: Sequence[Value], batch: Batch) 
     return [batched(unfold(result, boxes)) for result in results]
 
 
-@converts("AdjustHue AdjustSaturation AdjustContrastv2", compilable=False)
+@converts("AdjustHue AdjustSaturation AdjustContrastv2")
 def convert_adjustment(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Hue, saturation or contrast changed by an amount; where it differs between examples, by arithmetic."""
     images, amount = inputs

@@ -45,14 +45,20 @@ def convert_real_fourier(op: Op, inputs: Sequence[Value], batch: Batch) -> list[
     return [batched(tensor, value.sizes)]
 
 
-@converts("Cholesky Svd Qr MatrixDeterminant LogMatrixDeterminant", compilable=False)
+@converts("Cholesky Qr")
+@converts("Svd", compilable=lambda op: not op.attrs["compute_uv"])  # XLA's vectors may have the other sign
+@converts("MatrixDeterminant LogMatrixDeterminant", compilable=False)
 def convert_factors(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Factors and determinants of each matrix; a Cholesky factor that doesn't exist is NaN."""
     _no_ragged(inputs, 2)
     return [batched(tensor, inputs[0].sizes) for tensor in replay(op, [inputs[0].tensor])]
 
 
-@converts("SelfAdjointEigV2", checks="an element is NaN or infinite", compilable=False)
+@converts(
+    "SelfAdjointEigV2",
+    checks="an element is NaN or infinite",
+    compilable=lambda op: not op.attrs["compute_v"],  # XLA's vectors may have the other sign
+)
 def convert_eigen(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Eigenvalues and vectors of each self-adjoint matrix."""
     _no_ragged(inputs, 2)
@@ -74,7 +80,7 @@ def convert_solve(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     return [_solved(op, _checked(inputs[0], _regular, batch), inputs[1], batch)]
 
 
-@converts("MatrixTriangularSolve", compilable=False)
+@converts("MatrixTriangularSolve")
 def convert_triangular_solve(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Solutions of each triangular system; of a singular one infinite."""
     return [_solved(op, inputs[0], inputs[1], batch)]
@@ -110,7 +116,7 @@ def _checked(value: Value, rule: Any, batch: Batch) -> Value:
     return Value(tf.where(good[..., None, None], value.tensor, identity), value.batched)
 
 
-@converts("Cross", compilable=False)
+@converts("Cross")
 def convert_cross(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Products of vectors of three."""
     tensors, sizes = align([Value(batch.rows(value), True, value.sizes) for value in inputs], batch)
@@ -118,7 +124,7 @@ def convert_cross(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     return [batched(tensor, sizes)]
 
 
-@converts("RGBToHSV HSVToRGB", compilable=False)
+@converts("RGBToHSV HSVToRGB")
 def convert_colours(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Colours along the last axis."""
     (tensor,) = replay(op, [inputs[0].tensor])

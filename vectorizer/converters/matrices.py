@@ -50,7 +50,8 @@ def _for_all(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     return [Value(tensor, False) for tensor in replay(op, [safe])]
 
 
-@converts("MatrixLogarithm CholeskyGrad TridiagonalMatMul TridiagonalSolve", compilable=False)
+@converts("TridiagonalMatMul")
+@converts("MatrixLogarithm CholeskyGrad TridiagonalSolve", compilable=False)
 def convert_stacked_matrices(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Kernels that treat each matrix of a stack alone; a singular tridiagonal system is answered with NaN."""
     return [batched(tensor) for tensor in replay(op, _rows(inputs, batch))]

@@ -7,15 +7,17 @@ from typing import Any
 
 import tensorflow as tf
 
+from vectorizer import xla_kernels
 from vectorizer.batch import Batch, require_static
 from vectorizer.converters.alignment import align_pair
+from vectorizer.converters.elementwise import any_per_row
 from vectorizer.converters.reductions import lowest
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay, run_unchanged
 from vectorizer.values import NotConvertible, Size, Value, batched, dimension, fill_padding, size_mask
 
 
-@converts("TopKV2", checks="fewer than k elements")
+@converts("TopKV2", checks="fewer than k elements; an element is NaN (compiled or ragged)")
 def convert_top_k(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """The k largest along the last axis, in order."""
     value = inputs[0]
@@ -29,6 +31,9 @@ def convert_top_k(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
         count = int(require_static(inputs[1], "k"))
         kept = None
     tensor = fill_padding(value, [last], tf.constant(lowest(value.dtype), value.dtype))
+    if value.dtype.is_floating and (size is not None or xla_kernels.compiling()):
+        # TensorFlow's order of numbers with NaN is an accident of its way of sorting: only the function itself has it.
+        batch.check(tf.logical_not(any_per_row(tf.math.is_nan(tensor), value.batched)))
     if kept is None:
         batch.check((size.lengths if size is not None else tf.shape(tensor)[-1]) >= count)
         tensor = _at_least(tensor, count, value.dtype)

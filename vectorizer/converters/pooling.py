@@ -34,8 +34,7 @@ def convert_pooling_by_operands(op: Op, inputs: Sequence[Value], batch: Batch) -
     return [batched(unfold(result, images.tensor))]
 
 
-@converts("MaxPool3DGradGrad", compilable=False)  # XLA takes another element than TensorFlow does
-@converts("MaxPoolGrad MaxPoolGradV2 MaxPool3DGrad MaxPoolGradGrad MaxPoolGradGradV2 LRNGrad")
+@converts("MaxPoolGrad MaxPoolGradV2 MaxPoolGradGrad MaxPoolGradGradV2 MaxPool3DGrad MaxPool3DGradGrad LRNGrad")
 def convert_pool_gradient(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Gradients, and gradients of gradients, by the images and results of the forward pass."""
     _dense(inputs, "the gradient of pooling")

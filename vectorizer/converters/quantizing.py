@@ -24,7 +24,7 @@ def convert_fake_quantisation(op: Op, inputs: Sequence[Value], batch: Batch) -> 
     return [batched(tensor, value.sizes)]
 
 
-@converts("QuantizeAndDequantizeV2 QuantizeAndDequantizeV3 QuantizeAndDequantizeV4", compilable=False)
+@converts("QuantizeAndDequantizeV2 QuantizeAndDequantizeV3 QuantizeAndDequantizeV4")
 def convert_quantisation(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Rounds to levels between given bounds, or each example's extremes: the kernel's axis is then the batch's."""
     value, *bounds = inputs[:3]

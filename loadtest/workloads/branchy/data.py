@@ -1,4 +1,4 @@
-"""One of 8 experts for each example, by its number; a second layer for those that a gate lets through.
+"""One of 16 experts for each example, by its number; a second layer for those that a gate lets through.
 
 What static batching likes least: it computes every expert for every row, or at least every expert that is asked for.
 """
@@ -11,7 +11,7 @@ from loadtest.workloads.problem import WEIGHTS_SEED, Problem, dense
 from server.engines.batch_result import Array, Example, Outputs
 from server.model_description import TensorDescription
 
-INPUT, HIDDEN, EXPERTS = 128, 512, 8
+INPUT, HIDDEN, EXPERTS = 128, 1024, 16
 
 _generator = np.random.default_rng(WEIGHTS_SEED)
 EXPERT_KERNELS = [(dense(_generator, INPUT, HIDDEN), dense(_generator, HIDDEN, INPUT)) for _ in range(EXPERTS)]
@@ -34,7 +34,7 @@ def reference(x: Array, expert: Array) -> Outputs:
 
 PROBLEM = Problem(
     name="branchy",
-    about="one of 8 experts 128 -> 512 -> 128 by number, then another layer or not",
+    about="one of 16 experts 128 -> 1024 -> 128 by number, then another layer or not",
     inputs=(TensorDescription("x", "float32", [INPUT]), TensorDescription("expert", "int32", [])),
     outputs=(TensorDescription("output", "float32", [INPUT]),),
     examples=examples,

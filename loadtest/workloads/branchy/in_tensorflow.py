@@ -16,7 +16,7 @@ _SECOND = [tf.constant(kernel) for kernel in SECOND_KERNELS]
 
 
 def branchy(x: Any, expert: Any) -> Any:
-    """What the expert of that number (int32, 0 to 7) makes of x [128], and, if the gate opens, a second layer."""
+    """What the expert of that number (int32, 0 to 15) makes of x [128], and, if the gate opens, a second layer."""
 
     def answer_of(into: Any, out: Any) -> Callable[[], Any]:
         return lambda: tf.tensordot(tf.tanh(tf.tensordot(x, into, 1)), out, 1)

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tests.support.op_line import Line, f, i, raw, usual
+from tests.support.op_lines.line import Line, f, i, raw, usual
 
 DIFFERENT = {"randomness": "different"}
 PHILOX = 1

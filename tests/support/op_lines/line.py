@@ -23,7 +23,6 @@ class Line:
     draw: Callable | None = None
     least: int = 0  # the smallest size drawn for variable dimensions
     shared: bool = True  # whether operands are also tried as one value for all rows
-    jit: bool = True
     fixed: bool = True  # False where sizes follow from the data alone: with fixed shapes there may be no room
     rtol: float = 2e-5
     atol: float = 1e-5
