@@ -23,6 +23,7 @@ from server.engines.dynamic.compiling import HANDED_ON, Compiler, Tables, leaves
 from server.engines.dynamic.counted_loops import CountedLoop, Flat, as_counted, flattened, written
 from server.engines.dynamic.launching import alone
 from server.engines.dynamic.merging import at_once, merged
+from server.engines.dynamic.rowwise import as_sequence, flat_rows, row_op, segment_sums
 from server.engines.dynamic.tape import Tape
 from server.engines.dynamic.templates import Place, Template, Untemplatable
 from server.engines.dynamic.values import (
@@ -400,6 +401,9 @@ class Expansion:
             found = self._many_rows(op, columns, place)
             if found is not None:
                 return [found]
+        found = yield from self._by_rows(op, columns, place)
+        if found is not None:
+            return [found]
         for k, column in enumerate(columns):
             if column.kind.what == "seq" and not (of_lists and op.type == "TensorListFromTensor"):
                 columns[k] = self._whole(column, place)
@@ -415,6 +419,25 @@ class Expansion:
         for rows, few in groups:
             answers.append((rows, (yield from self._group(op, few, place.some(rows)))))
         return [self._merged([(rows, columns[k]) for rows, columns in answers], place) for k in range(len(op.outputs))]
+
+    def _by_rows(self, op: Op, operands: Sequence[Column], place: Place) -> Growing:
+        """The op row by row; None where it isn't the same for each row of sequences."""
+        kinds = [column.kind for column in operands]
+        sequence = next((column for column in operands if column.kind.what == "seq"), None)
+        if sequence is None or not (sequence.kind.dtype.is_floating or sequence.kind.dtype.is_complex):
+            return None
+        if op.type == "UnsortedSegmentSum" and kinds[0].what == "seq" and kinds[1].what == "ragged":
+            if kinds[1].shape != () or kinds[2].what not in ("fixed", "const", "host"):
+                return None
+            tables = self._tables
+            return segment_sums(operands[0], operands[1], operands[2].data, place, tables.signatures, tables.templates)
+        sizes = sequence.data.sizes()
+        columns = row_op(op, operands, sizes)
+        if columns is None or not sizes.any():
+            return None
+        each = Place(self.tape, np.repeat(place.examples, sizes))
+        (made,) = yield from self._group(op, flat_rows(op, columns, sizes), each)
+        return as_sequence(op, made, sizes)
 
     def _on_host(self, column: Column, place: Place) -> Growing:
         """The column with its content known."""

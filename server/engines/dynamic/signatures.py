@@ -77,6 +77,15 @@ class Signatures:
             found = self._by_key[key] = self._added("Stack", _stack, *ends, ((count, *shape),), packed=True)
         return found
 
+    def of_sum(self, count: int, shape: Shape, dtype: Any) -> Signature:
+        """The signature of `count` values added up."""
+        key = ("sum", count, shape, dtype)
+        found = self._by_key.get(key)
+        if found is None:
+            arena = self.arena(shape, dtype)
+            found = self._by_key[key] = self._added("Sum", _sum, (arena,), (arena,), (shape,), packed=True)
+        return found
+
     def of_unstack(self, count: int, shape: Shape, dtype: Any) -> Signature:
         """The signature of a value of `count` rows taken apart."""
         key = ("unstack", count, shape, dtype)
@@ -131,6 +140,10 @@ class Signatures:
 def _stack(count: int, operands: Sequence[Any], results: Sequence[Any]) -> None:
     if operands:
         np.copyto(results[0].reshape(operands[0].shape), operands[0])
+
+
+def _sum(count: int, operands: Sequence[Any], results: Sequence[Any]) -> None:
+    np.sum(operands[0].reshape(count, -1, results[0].shape[1]), axis=1, out=results[0])
 
 
 def _unstack(count: int, operands: Sequence[Any], results: Sequence[Any]) -> None:

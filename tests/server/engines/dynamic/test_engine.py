@@ -130,3 +130,21 @@ def test_derivatives_of_a_recurrence(kind):
     engine = engine_of(kind, slope, x=tf.TensorSpec([None], tf.float32))
     result = answers(engine, [(np.linspace(0, 1, n, dtype="f"),) for n in (3, 1, 5, 3)])
     assert result.stats.isolated == 0, result.stats.failure
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_layers_on_each_row_share_launches_whatever_the_length(kind):
+    weight = tf.constant(np.linspace(-1, 1, 12, dtype="f").reshape(3, 4))
+
+    def layers(x, segment):
+        y = tf.nn.relu(tf.matmul(x, weight) + [1.0, 2.0, 3.0, 4.0])
+        sums = tf.math.unsorted_segment_sum(tf.concat([y, tf.square(x)], 1), segment, 3)
+        return tf.tanh(sums), tf.gather(y, segment * 0)
+
+    engine = engine_of(kind, layers, x=tf.TensorSpec([None, 3], tf.float32), segment=tf.TensorSpec([None], tf.int32))
+    generator = np.random.default_rng(0)
+    examples = [(generator.normal(size=(n, 3)).astype("f"), generator.integers(-1, 3, n)) for n in (4, 1, 7, 2, 5)]
+    result = answers(engine, examples)
+    assert result.stats.isolated == 0, result.stats.failure
+    bad = [(np.ones((2, 3), "f"), [0, 1]), (np.ones((3, 3), "f"), [0, 3, 1]), (np.ones((0, 3), "f"), [])]
+    assert answers(engine, bad).stats.isolated >= 1
