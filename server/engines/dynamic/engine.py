@@ -63,6 +63,7 @@ class DynamicEngine(OneProgramEngine):
         try:
             with self._one_at_a_time, np.errstate(all="ignore"), _BLAS.limit(limits=1, user_api="blas"):
                 answers = batch.answer()
+                batch.close()
         except (tf.errors.OpError, ValueError, Unbatchable) as error:
             answers, failure = None, row_message(error)
         done_at = time.perf_counter()
@@ -146,6 +147,10 @@ class _Batch:
     def spent(self) -> Any:
         """Of the last attempt."""
         return self._tape.spent
+
+    def close(self) -> None:
+        """What the batch computed isn't read any more."""
+        self._tables.signatures.trim()
 
     def _new_tape(self) -> Tape:
         return Tape(self._tables.signatures, self._scheduler)

@@ -17,6 +17,7 @@ from server.engines.dynamic.values import Column, OpFailed, Shape, Shared
 from vectorizer.program import Op
 from vectorizer.registry import replay
 
+_KEPT_BYTES = 2**28
 COSTLY = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum", "Conv2D", "Conv3D"})
 
 
@@ -46,10 +47,18 @@ class Signatures:
     def __init__(self) -> None:
         self.all: list[Signature] = []
         self.arenas: list[tuple[int, Any]] = []
+        self.memory: list[
+            Any
+        ] = []  # the arenas' rows, kept from batch to batch: fresh memory costs as much as computing
         self._arena_of: dict[Any, int] = {}
         self._by_key: dict[Any, Signature | None] = {}
         self._ops: dict[int, tuple[Any, ...]] = {}
         self._inferred: dict[Any, list[Any]] = {}
+
+    def trim(self) -> None:
+        """Lets go of memory that only a batch out of the ordinary needed."""
+        if sum(rows.nbytes for rows in self.memory) > _KEPT_BYTES:
+            self.memory.clear()
 
     def arena(self, shape: Shape, dtype: Any) -> int:
         """Which arena has values of that shape and dtype (tf.DType)."""

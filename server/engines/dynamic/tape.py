@@ -51,7 +51,7 @@ class Tape:
         self._count = 0  # values so far
         self._settled = 0  # values before this one have been computed
         self._slot: Indices = np.zeros(1024, np.int64)
-        self._arenas: list[Any] = []
+        self._arenas = signatures.memory
         self._free: Indices = np.zeros(0, np.int64)
         self._leaves: list[tuple[int, int, Any]] = []
         self._records: dict[Template, list[tuple[Indices, Any, Indices]]] = {}
@@ -107,9 +107,9 @@ class Tape:
         if self._count > len(self._slot):
             self._slot = np.concatenate([self._slot, np.zeros(self._count, np.int64)])
         kinds = self.signatures.arenas
-        more = len(kinds) - len(self._arenas)
+        self._arenas += [np.zeros((0, size), dtype) for size, dtype in kinds[len(self._arenas) :]]
+        more = len(kinds) - len(self._free)
         if more:
-            self._arenas += [np.zeros((0, size), dtype) for size, dtype in kinds[len(self._arenas) :]]
             self._free = np.concatenate([self._free, np.zeros(more, np.int64)])
 
     def _place_leaves(self) -> None:
@@ -129,7 +129,7 @@ class Tape:
             old = self._arenas[arena]
             if rows > len(old):
                 used = int(self._free[arena])
-                new = np.empty((max(rows, 2 * len(old) if used else 0), old.shape[1]), old.dtype)
+                new = np.empty((max(rows * 5 // 4, 2 * len(old) if used else 0), old.shape[1]), old.dtype)
                 new[:used] = old[:used]
                 self._arenas[arena] = new
 
