@@ -11,8 +11,10 @@ from tests.support.dynamic_engines import answers, engine_of
 ENGINES = ["dynamic", "dynamic_depth", "dynamic_hybrid"]
 
 
-@pytest.mark.parametrize("kind", ENGINES)
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(
+    ("kind", "seed"),
+    [*(("dynamic", k) for k in range(12)), *(("dynamic_hybrid", k) for k in range(5)), ("dynamic_depth", 0)],
+)
 def test_random_programs(kind, seed):
     specs = dict(zip(("rows", "vector", "number", "count"), random_programs.SPECS, strict=True))
     program = random_programs.program(seed)

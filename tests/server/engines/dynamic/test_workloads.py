@@ -18,8 +18,8 @@ def run(kind, name, count, seed=0):
     return result.stats
 
 
-@pytest.mark.parametrize("kind", ["dynamic", "dynamic_depth", "dynamic_hybrid"])
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", ["dynamic", "dynamic_hybrid", pytest.param("dynamic_depth", marks=pytest.mark.full)])
 def test_answers(name, kind):
     run(kind, name, 5)
 
