@@ -12,6 +12,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 def compiled(function: Function) -> Function:
     """The function, compiled by Numba for the types that it is called with."""
-    made: Any = njit(cache=True, nogil=True)(function)
+    try:
+        made: Any = njit(cache=True, nogil=True)(function)
+    except RuntimeError:  # Numba 0.68: no folder that could be written to
+        made = njit(nogil=True)(function)
     fast: Function = made
     return fast

@@ -91,7 +91,7 @@ class Expander:
         return self._live[key]
 
 
-_LARGEST_TABLE = 20_000
+_LARGEST_TABLE = 5_000
 
 
 class Expansion:
