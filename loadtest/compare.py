@@ -4,6 +4,8 @@ All servers are started, one after the other, before anything is measured; then 
 in the order A B C, C B A, A B C, ... so that what drifts on the machine drifts for all of them.
 
     saturated   a closed loop: throughput, and the batch sizes that load brings about
+    within      open loops at falling rates, until 99 % of the replies come within the latency objective: the rate
+                that each engine carries at the same quality
     steady      an open loop of seeded arrivals at a rate that all engines can carry: the latencies
 """
 
@@ -24,6 +26,7 @@ from loadtest.checking import judge
 from loadtest.pacer import ClosedLoop, Pacer, open_loop
 from loadtest.results import Record, Summary, samples_needed, summarise, write_jsonl
 from loadtest.servers import BATCHD, BatchCount, ServerUnderTest
+from loadtest.slo import RateSearch
 from loadtest.targets import ExampleSet, Target, target
 
 Item = TypeVar("Item")
@@ -42,7 +45,8 @@ class Settings:
     requests: in each attack. rounds: attacks of each phase on each engine. concurrency: connections of the
     closed loop, None to leave that phase out. steady: whether there is an open loop. rate_per_s: its rate;
     None for half the throughput of the slowest engine (an attack is then cut to about 5 s, if that still
-    makes enough samples for a p99).
+    makes enough samples for a p99). slo_ms: the latency objective; None to leave that phase out. It needs the
+    closed loop.
     """
 
     source: str
@@ -53,6 +57,7 @@ class Settings:
     concurrency: int | None = 32
     steady: bool = True
     rate_per_s: float | None = None
+    slo_ms: float | None = None
     arrivals: str = "poisson"
     examples: int = 500
     seed: int = 0
@@ -122,8 +127,8 @@ def compare(settings: Settings, expected: ExampleSet, say: Callable[[str], None]
         phases=phases,
         started_in_s={each.server.engine: each.server.started_in_s for each in targets},
         rate_per_s=rate_per_s,
-        faults=[fault for phase in phases for fault in _faults(phase)] + bench.warm_up_faults,
-        remarks=[remark for phase in phases for remark in _remarks(phase)],
+        faults=[fault for phase in phases for fault in _faults(phase)] + bench.attempt_faults,
+        remarks=bench.not_carried + [remark for phase in phases for remark in _remarks(phase)],
     )
 
 
@@ -154,7 +159,8 @@ class _Bench:
     targets: Sequence[_EngineTarget]
     say: Callable[[str], None]
     phases: list[Phase] = field(default_factory=list)
-    warm_up_faults: list[str] = field(default_factory=list)
+    attempt_faults: list[str] = field(default_factory=list)
+    not_carried: list[str] = field(default_factory=list)
 
     def run(self) -> float | None:
         settings = self.settings
@@ -164,6 +170,8 @@ class _Bench:
         if settings.concurrency is not None:
             loop = ClosedLoop(settings.requests, settings.concurrency)
             saturated = self._phase(f"saturated, {settings.concurrency} connections", lambda turn: loop)
+        if settings.slo_ms is not None and saturated:
+            self._within(settings.slo_ms, saturated)
         if not settings.steady:
             return None
         rate_per_s, count = settings.rate_per_s, settings.requests
@@ -189,6 +197,33 @@ class _Bench:
                 self._keep(phase, log, before, each.server.batches(self.expected.model))
         return phases
 
+    def _within(self, slo_ms: float, saturated: Sequence[Phase]) -> None:
+        """Engines take turns, each trying its next rate, until each has found one that it carries."""
+        title = f"within {slo_ms:g} ms, {self.settings.arrivals}"
+        searches = [RateSearch(phase.summary.throughput_per_s) for phase in saturated]
+        phases = [Phase(title, each.server.engine) for each in self.targets]
+        turns = list(zip(self.targets, phases, searches, strict=True))
+        while not all(search.done for search in searches):
+            for each, phase, search in turns:
+                if search.done:
+                    continue
+                self.say(f"{title}: {phase.engine}, {_rounded(search.rate_per_s)}/s")
+                # A rate that didn't hold is no part of the figures; a wrong reply at it is one all the same.
+                self.attempt_faults += _faults_of_replies(phase)
+                phase.attacks.clear()
+                phase.batch_means.clear()
+                pacer = open_loop(self.settings.arrivals, search.rate_per_s, search.requests, self.settings.seed)
+                before = each.server.batches(self.expected.model)
+                log = attack(each.target, pacer, timeout_s=self.settings.timeout_s)
+                self._keep(phase, log, before, each.server.batches(self.expected.model))
+                search.tried(phase.attacks[-1], slo_ms)
+        self.phases += [phase for phase, search in zip(phases, searches, strict=True) if search.carried_per_s]
+        self.not_carried += [
+            f"{phase.engine}: no rate was carried within {slo_ms:g} ms"
+            for phase, search in zip(phases, searches, strict=True)
+            if not search.carried_per_s
+        ]
+
     def _keep(self, phase: Phase, log: AttackLog, before: BatchCount, after: BatchCount) -> None:
         records = judge(log.exchanges, self.expected)
         phase.attacks.append(records)
@@ -207,7 +242,7 @@ class _Bench:
         loop = ClosedLoop(WARM_UP_REQUESTS, self.settings.concurrency or 8)
         log = attack(each.target, loop, timeout_s=self.settings.timeout_s)
         phase = Phase("warm-up", each.server.engine, [judge(log.exchanges, self.expected)])
-        self.warm_up_faults += _faults(phase)
+        self.attempt_faults += _faults(phase)
 
 
 def _rounded(rate_per_s: float) -> str:
@@ -219,14 +254,20 @@ def _there_and_back(items: Sequence[Item], turn: int) -> Iterator[Item]:
 
 
 def _faults(phase: Phase) -> list[str]:
+    faults = _faults_of_replies(phase)
+    summary = phase.summary
+    if not summary.ok and not faults:
+        faults.append(f"{phase.engine} ({phase.title}): not one of {summary.offered} requests was answered")
+    return faults
+
+
+def _faults_of_replies(phase: Phase) -> list[str]:
     summary = phase.summary
     where = f"{phase.engine} ({phase.title})"
     counts = {"wrong": summary.wrong, "lost": summary.lost, "in error": summary.error}
     faults = [f"{where}: {count} of {summary.offered} replies {what}" for what, count in counts.items() if count]
     if faults:
         faults += [f"  {line}" for line in summary.examples_of_failure]
-    if not summary.ok and not faults:
-        faults.append(f"{where}: not one of {summary.offered} requests was answered")
     return faults
 
 

@@ -79,7 +79,7 @@ def _number(value: float | None, form: str) -> str:
 def _spread(phase: Phase) -> str | None:
     """Lowest and highest round; None for one round, or where the rate was given."""
     rates = phase.throughputs_per_s
-    rate_was_given = phase.title.startswith("steady")
+    rate_was_given = phase.title.startswith(("steady", "within"))
     return None if len(rates) < 2 or rate_was_given else f"{min(rates):,.0f}..{max(rates):,.0f}"
 
 

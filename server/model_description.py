@@ -68,7 +68,8 @@ class ModelDescription(msgspec.Struct, frozen=True):
 
     `timings` has the measured time of every bucket, by signature name. `file_models` names every model that
     the same file or module registers, in order (this one among them): the HTTP process, which never loads
-    model files, learns them here. `load_seconds` says how long each phase of loading took.
+    model files, learns them here. `load_seconds` says how long each phase of loading took. `rtol`, `shadow` and
+    `shadow_share` are the model's own, as `server.registry.model` has them.
     """
 
     name: str
@@ -81,6 +82,9 @@ class ModelDescription(msgspec.Struct, frozen=True):
     file_models: tuple[str, ...] = ()
     load_seconds: dict[str, float] = {}
     compiles: int = 0
+    rtol: float | None = None
+    shadow: str | None = None
+    shadow_share: float = 0.0
 
     def signature(self, name: str) -> SignatureDescription | None:
         """Returns the signature of that name, or None."""

@@ -16,7 +16,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
@@ -55,6 +55,8 @@ class ModelSpec:
     max_length: int | None
     rtol: float | None
     defined_at: str
+    shadow: str | None = None
+    shadow_share: float = 0.05
 
 
 _registered: list[ModelSpec] = []
@@ -69,6 +71,8 @@ def model(
     max_length: int | None = None,
     rtol: float | None = None,
     version: str = "1",
+    shadow: str | None = None,
+    shadow_share: float = 0.05,
 ) -> Callable[[Function], Function]:
     """Registers the decorated per-example function as a model; returns it unchanged.
 
@@ -84,6 +88,9 @@ def model(
             others for a minute. Default: any.
         rtol: relative tolerance of certification; by default it depends on the dtype.
         version: shown in URLs and metrics.
+        shadow: an engine that gets some of the model's batches a second time, off the callers' path; its answers are
+            compared, and its figures stand beside the live engine's in `/metrics`. Default: none.
+        shadow_share: which share of the batches that is, above 0 and at most 1.
 
     Raises:
         ModelLoadError: a bad name or dtype, inputs that don't fit the function's parameters, or a name that
@@ -91,7 +98,9 @@ def model(
     """
 
     def register(function: Function) -> Function:
-        _add(_checked_spec(name, function, inputs, samples, max_batch_size, max_length, rtol, version))
+        spec = _checked_spec(name, function, inputs, samples, max_batch_size, max_length, rtol, version)
+        _check_shadow(spec.name, shadow, shadow_share)
+        _add(replace(spec, shadow=shadow, shadow_share=shadow_share))
         return function
 
     return register
@@ -184,6 +193,15 @@ def _checked_spec(
         rtol=rtol,
         defined_at=_place(function),
     )
+
+
+def _check_shadow(name: str, shadow: str | None, share: float) -> None:
+    from server.engines import ENGINES  # which knows this module
+
+    if shadow is not None and shadow not in ENGINES:
+        raise ModelLoadError(f"model '{name}': shadow must be one of {', '.join(ENGINES)}, got {shadow!r}")
+    if not isinstance(share, int | float) or not 0 < share <= 1:
+        raise ModelLoadError(f"model '{name}': shadow_share must be above 0 and at most 1, got {share!r}")
 
 
 def _check_parameters(name: str, function: Callable[..., Any], inputs: Mapping[str, Any]) -> None:

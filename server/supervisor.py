@@ -21,6 +21,7 @@ from server.loading_progress import LoadingProgress
 from server.metrics import Metrics
 from server.model_description import ModelDescription
 from server.process.messages import ModelSource, Progress
+from server.shadow import Shadows
 
 _log = logging.getLogger("batchd.supervisor")
 
@@ -108,6 +109,7 @@ class Supervisor:
         self._progress = progress
         self._backoff_s = (restart_backoff_s, restart_backoff_limit_s)
         self._loading = asyncio.Semaphore(models_loading_at_once)
+        self._shadows = Shadows(start_engine, engine_settings, metrics)
         self._models: list[ServedModel] = []
         self._engines: dict[int, Engine] = {}
         self._watchers: list[asyncio.Task[None]] = []
@@ -157,9 +159,11 @@ class Supervisor:
                         group.create_task(self._load_with_siblings(model, group))
             except ExceptionGroup as errors:
                 raise errors.exceptions[0] from None
+        self._shadows.load()
 
     async def close(self) -> None:
         """Ends all engine processes."""
+        await self._shadows.close()
         for watcher in self._watchers:
             watcher.cancel()
         await asyncio.gather(*self._watchers, return_exceptions=True)
@@ -196,7 +200,7 @@ class Supervisor:
             return engine, await engine.start(on_progress)
 
     def _open(self, model: ServedModel, engine: Engine, description: ModelDescription) -> None:
-        self._dispatcher.attach(description, engine)
+        self._dispatcher.attach(description, self._shadows.beside(model.source, description, engine))
         self._progress.ready(model.name, description)
         model.name, model.description, model.state, model.progress = (
             description.name,

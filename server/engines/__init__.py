@@ -21,6 +21,8 @@ ENGINES = {
     "while_loop": "server.engines.while_loop:WhileLoopEngine",
     "dynamic": "server.engines.dynamic:DynamicEngine",
     "dynamic_depth": "server.engines.dynamic:DynamicDepthEngine",
+    "dynamic_hybrid": "server.engines.dynamic:DynamicHybridEngine",
+    "dynamic_auto": "server.engines.dynamic:DynamicAutoEngine",
     "per_request": "server.engines.per_request:PerRequestEngine",
 }
 """Import paths by the name that `--engine` takes."""

@@ -36,7 +36,8 @@ class BatchStats:
     `compiles`: traces and compiles since the model was ready (all batches together); stays 0.
     `program`: which program ran ("plain", "xla", "loop", "alone"). `cold`: no bucket held the batch, so the
     plain program ran at a size that was not warmed. `failure`: why the batch's program raised as a whole.
-    `nodes`, `launches`: of an engine that batches at run time, the size of the graph and how many kernels ran it.
+    `nodes`, `launches`: of an engine that batches at run time, the size of the graph and how many kernels ran it;
+    `build_s`, `schedule_s`, `gather_s`: what its `assembly_s` is made of.
     """
 
     compute_s: float = 0.0
@@ -51,6 +52,9 @@ class BatchStats:
     failure: str = ""
     nodes: int = 0
     launches: int = 0
+    build_s: float = 0.0
+    schedule_s: float = 0.0
+    gather_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,8 @@ from server.errors import CertificationError
 from server.model_description import Bucket
 from server.registry import ModelSpec
 
-_TOLERANCE = {"float16": 1e-2, "float32": 1e-5, "float64": 1e-9}
+TOLERANCES = {"float16": 1e-2, "float32": 1e-5, "float64": 1e-9}
+"""Relative, by dtype; everything else must be equal."""
 _NUDGE = 1e-6
 _NUDGES = 8
 
@@ -92,8 +93,8 @@ def _difference(
     if isinstance(expected, RowError) or isinstance(got, RowError):
         return "" if type(expected) is type(got) else "one is an error, the other a value"
     for index, tensor in enumerate(engine.outputs):
-        problem = _array_difference(
-            expected[index], got[index], spec.rtol or _TOLERANCE.get(tensor.dtype, 0.0), scales[index]
+        problem = array_difference(
+            expected[index], got[index], spec.rtol or TOLERANCES.get(tensor.dtype, 0.0), scales[index]
         )
         if problem and not (problem == _UNEQUAL and _is_near_tie(engine, sample.example, index, got[index])):
             return f"output '{tensor.name}' {problem}"
@@ -103,7 +104,8 @@ def _difference(
 _UNEQUAL = "has other values"
 
 
-def _array_difference(expected: Array, got: Array, tolerance: float, scale: float) -> str:
+def array_difference(expected: Array, got: Array, tolerance: float, scale: float) -> str:
+    """Returns in what two arrays differ by more than `tolerance` relative to `scale`, or ""."""
     if expected.shape != got.shape:
         return f"has shape {list(got.shape)} instead of {list(expected.shape)}"
     if expected.dtype != got.dtype:

@@ -132,4 +132,7 @@ def _describe(
         file_models=file_models,
         load_seconds=load_seconds,
         compiles=compiles,
+        rtol=spec.rtol,
+        shadow=spec.shadow,
+        shadow_share=spec.shadow_share,
     )

@@ -12,10 +12,12 @@ import pytest
 from click.testing import CliRunner
 
 import loadtest.__main__ as command
+from loadtest import slo
 from loadtest.compare import Settings, compare
 from loadtest.report import as_document
 from loadtest.results import read_jsonl
 from loadtest.servers import BatchCount, ServerFailed, ServerUnderTest, metric_total
+from loadtest.slo import met
 from loadtest.targets import Example, ExampleSet
 from tests.support import stub_server
 
@@ -51,6 +53,32 @@ def test_wrong_and_lost_replies_make_it_invalid(engine: str, faults: str) -> Non
     comparison = compare(replace(SETTINGS, engines=[engine], rounds=1, steady=False), DOUBLES)
     assert not comparison.is_valid
     assert any(faults in fault for fault in comparison.faults)
+
+
+@pytest.fixture
+def short_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slo, "ATTEMPT_S", 0.05)
+
+
+@pytest.mark.usefixtures("short_attempts")
+def test_each_engine_is_asked_for_the_rate_that_it_carries_within_the_objective() -> None:
+    settings = replace(SETTINGS, engines=["honest", "refusing"], rounds=1, steady=False, slo_ms=200)
+    comparison = compare(settings, DOUBLES)
+    assert comparison.is_valid, comparison.faults
+    saturated, _, *carried = comparison.phases
+    assert [phase.engine for phase in carried] == ["honest"]  # the other refuses one in ten at any rate
+    assert carried[0].title == "within 200 ms, poisson"
+    (records,) = carried[0].attacks
+    assert met(records, 200)
+    assert 0 < carried[0].summary.throughput_per_s < 1.2 * saturated.summary.throughput_per_s
+    assert "refusing: no rate was carried within 200 ms" in comparison.remarks
+
+
+@pytest.mark.usefixtures("short_attempts")
+def test_a_wrong_reply_at_a_rate_that_was_not_carried_is_a_fault() -> None:
+    settings = replace(SETTINGS, engines=["wrong"], rounds=1, steady=False, slo_ms=200)
+    faults = compare(settings, DOUBLES).faults
+    assert any("wrong (within 200 ms, poisson): " in fault for fault in faults), faults
 
 
 def test_a_server_that_does_not_start_shows_its_log() -> None:
@@ -140,7 +168,7 @@ def test_real_engines_answer_a_real_model_rightly(tmp_path: Path) -> None:
     """The command of the README, shortened: real servers, and the oracle in its own process."""
     figures = tmp_path / "figures.json"
     arguments = ["--model", "language", "--engines", "static,while_loop,per_request"]
-    arguments += ["--requests", "200", "--rounds", "1", "--json", str(figures)]
+    arguments += ["--requests", "200", "--rounds", "1", "--slo-ms", "0", "--json", str(figures)]
     done = subprocess.run(
         [sys.executable, "-m", "loadtest", "compare", *arguments], capture_output=True, text=True, check=False
     )

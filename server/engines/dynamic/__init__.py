@@ -1,5 +1,5 @@
 """Batching at run time, as DyNet does it: each example's graph grows op by op, and alike nodes of all run together."""
 
-from server.engines.dynamic.engine import DynamicDepthEngine, DynamicEngine
+from server.engines.dynamic.engine import DynamicAutoEngine, DynamicDepthEngine, DynamicEngine, DynamicHybridEngine
 
-__all__ = ["DynamicDepthEngine", "DynamicEngine"]
+__all__ = ["DynamicAutoEngine", "DynamicDepthEngine", "DynamicEngine", "DynamicHybridEngine"]

@@ -1,7 +1,13 @@
-"""One example's graph, grown by running its program: loops unrolled as they run, branches taken for real.
+"""The graphs of all examples of a batch, grown together by running the program: loops unrolled as they run, branches
+taken for real.
 
-An expansion is a generator. It yields a Ref when it needs that value to go on (the predicate of a loop that a network
-decides), and is sent it as numpy; meanwhile the other examples expand as far, and all that is pending runs at once.
+All examples that are at the same place of the program take each step at once, so that a step costs the same for one as
+for hundreds: straight-line stretches are templates (`templates.py`), loops let go of examples that are done, branches
+part the examples and bring them together again. Nothing is computed here but bookkeeping; what the network computes
+becomes nodes.
+
+Growing is a generator. It yields where it can't go on without values (the predicate of a loop that a network decides);
+meanwhile the other side of a branch grows as far, and all that is pending runs at once.
 """
 
 from __future__ import annotations
@@ -13,280 +19,636 @@ import numpy as np
 import tensorflow as tf
 
 from server.engines.dynamic import host, layout, lists
-from server.engines.dynamic.signatures import Signatures
+from server.engines.dynamic.compiling import HANDED_ON, Compiler, Tables, leaves, shared_column
+from server.engines.dynamic.counted_loops import CountedLoop, Flat, as_counted, flattened, written
+from server.engines.dynamic.launching import alone
+from server.engines.dynamic.merging import at_once, merged
+from server.engines.dynamic.rowwise import as_sequence, flat_rows, row_op, segment_sums
 from server.engines.dynamic.tape import Tape
-from server.engines.dynamic.templates import Kind, Template, compile_template, kind_of
-from server.engines.dynamic.values import ExampleFailed, Items, Ref, Rows, Shared, shape_of
+from server.engines.dynamic.templates import Place, Template, Untemplatable
+from server.engines.dynamic.values import (
+    Column,
+    Entry,
+    ExamplesFailed,
+    Kind,
+    OpFailed,
+    Seq,
+    Shared,
+    collected,
+    entries,
+    loose,
+    on_host,
+    ragged,
+    seq_column,
+    taken,
+    value_column,
+)
 from vectorizer.program import Op, Program, Var
-from vectorizer.registry import replay
 
-Growing = Generator[Ref, Any, Any]
+Growing = Generator[None, None, Any]
+Values = dict[Var, Column]
 
 
 class Expander:
-    """What outlives batches: the program, its signatures, and what is the same for every example."""
+    """What outlives batches: the program, and what was found out about it."""
 
-    def __init__(self, program: Program, signatures: Signatures) -> None:
+    def __init__(self, program: Program, *, fuse: bool = False) -> None:
         self.program = program
-        self.signatures = signatures
-        self.captures = {var: Shared(tensor) for var, tensor in program.captures.items()}
-        self._constants: dict[Var, Any] = {}
-        self._shared: dict[tuple[Any, ...], list[Shared]] = {}
-        self._arrays: dict[int, tuple[Shared, Any]] = {}
-        self._templates: dict[Any, Template | None] = {}
+        self._fuse = fuse
+        self.captures = {var: shared_column(Shared(tensor)) for var, tensor in program.captures.items()}
+        self._tables = Tables(fuse=fuse)
+        self._ops: dict[int, list[Op]] = {}
+        self._counted: dict[int, CountedLoop | None] = {}
+        self._live: dict[tuple[int, int], tuple[list[Var], frozenset[Var]]] = {}
 
-    def template(self, program: Program, kinds: tuple[Kind, ...]) -> Template | None:
-        """The template of a body for inputs of these kinds, if it has one."""
-        key = (id(program), kinds)
-        if key not in self._templates:
-            self._templates[key] = compile_template(self, program, kinds)
-        return self._templates[key]
+    def tables(self) -> Tables:
+        """Templates and signatures. Shapes that are ever new fill them: then they start anew."""
+        if len(self._tables.signatures.all) > _LARGEST_TABLE or len(self._tables.templates) > _LARGEST_TABLE:
+            self._tables = Tables(fuse=self._fuse)
+        return self._tables
 
-    def constant(self, var: Var) -> Any:
-        """A Const: bookkeeping on the host, numbers as a shared tensor."""
-        if var not in self._constants:
-            array = np.asarray(var.constant)
-            numbers = array.dtype.kind not in "iubOSU"
-            self._constants[var] = Shared(tf.constant(var.constant, var.dtype)) if numbers else array
-        return self._constants[var]
+    def counted(self, op: Op) -> CountedLoop | None:
+        """The loop as one that counts, if it is one."""
+        if id(op) not in self._counted:
+            self._counted[id(op)] = as_counted(op)
+        return self._counted[id(op)]
 
-    def once(self, op: Op, operands: Sequence[Any]) -> list[Shared]:
-        """The results of an op that is the same for every example."""
-        key = (id(op), *(id(operand) for operand in operands))
-        if key not in self._shared:
-            tensors = [
-                operand.tensor if isinstance(operand, Shared) else tf.constant(operand, var.dtype)
-                for operand, var in zip(operands, op.inputs, strict=True)
-            ]
-            self._shared[key] = [Shared(tensor) for tensor in replay(op, tensors)]
-        return self._shared[key]
+    def ops(self, program: Program) -> list[Op]:
+        """The program's ops but for its constants."""
+        found = self._ops.get(id(program))
+        if found is None:
+            found = self._ops[id(program)] = [op for op in program.ops if op.type != "Const"]
+        return found
 
-    def array(self, value: Shared) -> Any:
-        """A shared tensor as numpy."""
-        if id(value) not in self._arrays:
-            self._arrays[id(value)] = (value, host.as_host(value.tensor.numpy(), value.tensor.dtype))
-        return self._arrays[id(value)][1]
+    def live(self, program: Program, position: int) -> tuple[list[Var], frozenset[Var]]:
+        """What ops from `position` on and the outputs read of what was there before; and the same as a set."""
+        key = (id(program), position)
+        if key not in self._live:
+            made = {var for op in self.ops(program)[position:] for var in op.outputs}
+            read = [var for op in self.ops(program)[position:] for var in op.inputs]
+            live = [var for var in dict.fromkeys((*read, *program.outputs)) if var.constant is None and var not in made]
+            self._live[key] = (live, frozenset(live))
+        return self._live[key]
+
+
+_LARGEST_TABLE = 5_000
 
 
 class Expansion:
-    """One example on one tape."""
+    """One batch on one tape."""
 
-    def __init__(self, expander: Expander, tape: Tape, example: int) -> None:
-        self.tape, self.example = tape, example
-        self._expander = expander
+    def __init__(self, expander: Expander, tape: Tape, tables: Tables) -> None:
+        self.tape = tape
+        self._expander, self._tables = expander, tables
+        self._wholes: dict[int, tuple[Seq, Column]] = {}
 
-    def grow(self, inputs: Sequence[Any]) -> Growing:
-        """Expand the whole program; its outputs, as Refs, Shared values or arrays, are the generator's value."""
+    def grow(self, rows: Sequence[Sequence[Any]], numbers: Sequence[int]) -> Growing:
+        """Expand the whole program for these examples; its outputs, as columns, are the generator's value."""
         program = self._expander.program
-        captured = [self._expander.captures[var] for var in program.inputs[len(inputs) :]]
-        outputs = yield from self._run(program, [*inputs, *captured])
-        return [self._plain(value) for value in outputs]
+        place = Place(self.tape, np.array(numbers, np.int64))
+        given = [
+            self._input(var, list(arrays), place)
+            for var, arrays in zip(program.inputs, zip(*rows, strict=True), strict=False)
+        ]
+        captured = [self._expander.captures[var] for var in program.inputs[len(given) :]]
+        outputs = yield from self._run(program, [*given, *captured], place)
+        return [self._whole(column, place) for column in outputs]
 
-    def _run(self, program: Program, inputs: Sequence[Any]) -> Growing:
-        values: dict[Var, Any] = dict(zip(program.inputs, inputs, strict=True))
-        for op in program.ops:
-            if op.type == "Const":
-                continue
-            operands = [values[var] if var.constant is None else self._expander.constant(var) for var in op.inputs]
-            if op.type == "While":
-                results = yield from self._loop(op, operands)
-            elif op.bodies:
-                results = yield from self._branch(op, operands)
-            elif lists.handles(op):
-                results = yield from lists.apply(op, operands, self)
-            else:
-                results = yield from self._apply(op, operands)
-            values.update(zip(op.outputs, results, strict=True))
-        return [values[var] if var.constant is None else self._expander.constant(var) for var in program.outputs]
+    def _input(self, var: Var, arrays: list[Any], place: Place) -> Column:
+        dtype = var.dtype
+        if not (dtype.is_floating or dtype.is_complex):
+            if var.shape.rank and var.shape[0] is None and None not in var.shape[1:]:
+                return ragged(arrays, dtype)
+            return collected([Entry(None, array.shape, array) for array in arrays], dtype)
+        if var.shape.is_fully_defined():
+            return value_column(self.tape.leaves(np.stack(arrays), dtype), arrays[0].shape, dtype)
+        if var.shape[0] is None and None not in var.shape[1:]:
+            counts = np.array([len(array) for array in arrays], np.int64)
+            first = self.tape.leaves(np.concatenate(arrays), dtype)
+            starts = np.cumsum(counts) - counts + (int(first[0]) if len(first) else 0)
+            ids = starts[:, None] + np.arange(int(counts.max()))
+            return seq_column(Seq(ids, counts, arrays), tuple(var.shape[1:]), dtype)
+        return self._placed(collected([Entry(None, array.shape, array) for array in arrays], dtype), place)
+
+    def _run(self, program: Program, inputs: Sequence[Column], place: Place) -> Growing:
+        values: Values = dict(zip(program.inputs, inputs, strict=True))
+        ops, position = self._expander.ops(program), 0
+        while position < len(ops):
+            stop = self._straight(program, position, values, place)
+            if stop == position:
+                results = yield from self._apply(ops[position], values, place)
+                values.update(zip(ops[position].outputs, results, strict=True))
+                stop += 1
+            position = stop
+        return [self._value(values, var) for var in program.outputs]
+
+    def _value(self, values: Values, var: Var) -> Column:
+        found = values.get(var)
+        return self._tables.constant(var) if found is None else found
+
+    def _straight(self, program: Program, position: int, values: Values, place: Place) -> int:
+        """Expands the straight-line stretch that begins there; where it ends."""
+        live = self._expander.live(program, position)[0]
+        columns = [values[var] for var in live]
+        key = (id(program), position, tuple([column.kind for column in columns]))
+        found = self._tables.templates.get(key)
+        if found is None:
+            found = self._tables.templates[key] = self._compile(program, position, live, columns)
+        template, outputs, stop = found
+        if template is not None:
+            results = template.expand([column.data for column in columns], place)
+            values.update(zip(outputs, results, strict=True))
+        return int(stop)
+
+    def _compile(
+        self, program: Program, position: int, live: Sequence[Var], columns: Sequence[Column]
+    ) -> tuple[Template | None, list[Var], int]:
+        compiler = Compiler(self._tables, list(zip(live, columns, strict=True)))
+        ops, stop = self._expander.ops(program), position
+        while stop < len(ops):
+            snapshot = compiler.template.snapshot()
+            try:
+                compiler.compile(ops[stop])
+            except (Untemplatable, OpFailed):
+                compiler.template.back_to(snapshot)
+                break
+            stop += 1
+        if stop == position:
+            return None, [], stop
+        needed, made = self._expander.live(program, stop)[1], {var for op in ops[position:stop] for var in op.outputs}
+        outputs = [var for var in compiler.known if var in needed and var in made]
+        return compiler.finish([compiler.known[var] for var in outputs]), outputs, stop
 
     # -- control ----------------------------------------------------------------------------------------------------
 
-    def _loop(self, op: Op, operands: Sequence[Any]) -> Growing:
+    def _apply(self, op: Op, values: Values, place: Place) -> Growing:
+        operands = [self._value(values, var) for var in op.inputs]
+        if op.type == "While":
+            return (yield from self._loop(op, operands, place))
+        if op.bodies:
+            return (yield from self._branch(op, operands, place))
+        return (yield from self._uneven(op, operands, place))
+
+    def _loop(self, op: Op, operands: Sequence[Column], place: Place) -> Growing:
         condition, body = op.bodies["cond"], op.bodies["body"]
-        changing = [new is not old for new, old in zip(body.outputs, body.inputs, strict=True)]
-        values = [self._own(value) if changes else value for value, changes in zip(operands, changing, strict=True)]
-        kinds: tuple[Kind, ...] = ()
-        settled = False
+        changing = [k for k, (new, old) in enumerate(zip(body.outputs, body.inputs, strict=True)) if new is not old]
+        values = list(operands)
+        for k in changing:
+            values[k] = self._own(values[k], place)
+        counted = self._expander.counted(op)
+        if counted is not None:
+            results = self._chain(counted, values, place)
+            if results is None and counted.independent:
+                results = yield from self._independent(counted, values, place)
+            if results is not None:
+                return results
+        whole, positions = place, np.arange(place.count)
+        done: list[tuple[Any, list[Column]]] = []
         while True:
-            now = kinds if settled else tuple(map(kind_of, values))
-            if now != kinds:
-                kinds = now
-                test, step = self._expander.template(condition, kinds), self._expander.template(body, kinds)
-                settled = step is not None and step.keeps(kinds)
-            predicate = test.expand(values, self) if test else (yield from self._run(condition, values))
-            if not (yield from self.known(predicate[0])):
-                return values
-            values = step.expand(values, self) if step else (yield from self._run(body, values))
-
-    def _own(self, value: Any) -> Any:
-        """A loop starts with a value like those that follow, so that the first step has the others' signature."""
-        return self.ref(value) if isinstance(value, Shared) and value.tensor.dtype.is_floating else value
-
-    def _branch(self, op: Op, operands: Sequence[Any]) -> Growing:
-        choice = np.asarray((yield from self.known(operands[0])))
-        bodies = list(op.bodies.values())
-        if op.type == "If":
-            taken = 0 if bool(choice) else 1
-        else:
-            taken = int(choice) if 0 <= int(choice) < len(bodies) else len(bodies) - 1
-        return (yield from self._run(bodies[taken], operands[1:]))
-
-    def known(self, value: Any) -> Growing:
-        """The value as numpy; a node is run for it."""
-        if isinstance(value, Rows):
-            value = value.whole()
-        if isinstance(value, Shared):
-            return self._expander.array(value)
-        if isinstance(value, Ref):
-            return (yield value)
-        return value
-
-    # -- ops --------------------------------------------------------------------------------------------------------
-
-    def _apply(self, op: Op, operands: Sequence[Any]) -> Growing:
-        if op.type == "Assert":
-            return (yield from self._assert(op, operands))
-        if op.type in ("Identity", "StopGradient", "PreventGradient", "IdentityN", "EnsureShape"):
-            return list(operands)
-        first = operands[0] if operands else None
-        if isinstance(first, Rows):
-            picked = self._pick(op, operands)
-            if picked is not None:
-                return [picked]
-        if op.type in ("Shape", "Size", "Rank") and isinstance(first, Ref | Rows):
-            return host.compute(op, [np.broadcast_to(np.zeros((), np.int8), shape_of(first))])
-        operands = [self._plain(operand) for operand in operands]
-        on_host = [isinstance(operand, np.ndarray) for operand in operands]
-        if all(on_host) and host.stays_on_host(op):
-            return host.compute(op, operands)
-        constant = [
-            isinstance(operand, Shared) or var.constant is not None
-            for operand, var in zip(operands, op.inputs, strict=True)
-        ]
-        if all(constant):
-            return self._expander.once(op, operands)
-        if op.type == "GatherV2" and isinstance(operands[0], Shared) and on_host[1]:
-            rows = self._lookups(op, operands)
-            if rows is not None:
-                return [rows]
-        if op.type == "Pack" and not op.attrs.get("axis", 0):
-            return [self.rows(operands)]
-        return (yield from self._node(op, operands))
-
-    def _node(self, op: Op, operands: Sequence[Any]) -> Growing:
-        fixed = layout.positions(op)
-        if any(isinstance(operands[k], Ref) for k in fixed):
-            operands = list(operands)
-            for k in fixed:
-                operands[k] = np.asarray((yield from self.known(operands[k])))
-        own = [
-            self.ref(operand, var.dtype)
-            if isinstance(operand, np.ndarray) and k not in fixed and var.constant is None
-            else operand
-            for k, (operand, var) in enumerate(zip(operands, op.inputs, strict=True))
-        ]
-        signature = self._expander.signatures.of(op, own)
-        dtypes = [var.dtype for var in op.outputs]
-        results = self.tape.node(self.example, signature, [item for item in own if isinstance(item, Ref)], dtypes)
-        if signature.single and results:
-            yield results[0]
-            results = [Ref(ref.index, self.tape.shape(ref), ref.dtype) for ref in results]
+            predicate = yield from self._run(condition, values, place)
+            going = yield from self.known(predicate[0], place)
+            if not np.all(going):
+                leaving = np.broadcast_to(~np.asarray(going, bool), (place.count,))
+                done.append((positions[leaving], [taken(values[k], leaving) for k in changing]))
+                if leaving.all():
+                    break
+                staying = ~leaving
+                values, place = [taken(value, staying) for value in values], place.some(staying)
+                positions = positions[staying]
+            values = yield from self._run(body, values, place)
+        results = list(operands)
+        for column, k in enumerate(changing):
+            results[k] = self._merged([(rows, columns[column]) for rows, columns in done], whole)
         return results
 
-    def _assert(self, op: Op, operands: Sequence[Any]) -> Growing:
-        condition = operands[0]
-        if isinstance(condition, np.ndarray | Shared):
-            if not np.all((yield from self.known(condition))):
-                raise ExampleFailed("an assertion fails")
-            return []
-        data = [self._plain(operand) for operand in operands]
-        return (yield from self._node(op, data))
+    def _counted_results(self, loop: CountedLoop, flat: Flat, values: list[Column]) -> list[Column]:
+        results = list(values)
+        for k in loop.counters:
+            kind, start = values[k]
+            end = (np.asarray(start) + flat.trips).astype(kind.dtype.as_numpy_dtype)
+            results[k] = Column(Kind("host", (), kind.dtype), end)
+        return results
 
-    def _pick(self, op: Op, operands: Sequence[Any]) -> Any:
-        """One of the rows, or some, without putting them together; None if the op wants more than that."""
-        rows = operands[0]
-        if not all(isinstance(item, np.ndarray) for item in operands[1:]):
+    def _chain(self, loop: CountedLoop, values: list[Column], place: Place) -> list[Column] | None:
+        """All steps as instances of one template; None where the body isn't one, or reads ahead in a list."""
+        if any(values[k].kind.what != "value" for k in loop.values):
             return None
-        if op.type == "GatherV2" and operands[2] == 0 and not op.attrs.get("batch_dims", 0) and operands[1].ndim < 2:
-            return self.picked(rows, operands[1])
-        if op.type == "StridedSlice":
-            masks = [int(op.attrs[f"{name}_mask"]) for name in ("shrink_axis", "new_axis", "ellipsis")]
-            if masks == [1, 0, 0] and len(operands[1]) == 1:
-                position = int(operands[1][0])
-                return self.picked(rows, np.asarray(position + rows.count if position < 0 else position))
-        return None
-
-    def picked(self, rows: Rows, index: Any) -> Any:
-        """Row `index`, or the rows of a vector of them."""
-        if ((index < 0) | (index >= rows.count)).any():
-            raise ExampleFailed(f"index {index} is out of range")
-        if index.ndim == 0:
-            return rows.row(int(index))
-        return self.rows([rows.row(position) for position in index.tolist()], rows.shape, rows.dtype)
-
-    def _lookups(self, op: Op, operands: Sequence[Any]) -> Rows | None:
-        """Rows of a shared table by indices known now: looked up one by one if that's how they are read."""
-        table, index, axis = operands
-        if index.ndim != 1 or axis != 0 or op.attrs.get("batch_dims", 0):
+        if any(values[write.position].kind.what != "list" for write in loop.writes):
             return None
-        shape = tuple(table.tensor.shape[1:])
-        made: dict[int, Any] = {}
+        flat = flattened(loop, values, place, indirect=True)
+        if flat is None:
+            return None
+        results = self._counted_results(loop, flat, values)
+        if not len(flat.rows):
+            return results
+        live = self._expander.live(loop.body, 0)[0]
+        given = dict(zip(loop.body.inputs, flat.columns, strict=True))
+        columns = [given[var] for var in live]
+        key = (id(loop), tuple([column.kind for column in columns]))
+        if key not in self._tables.templates:
+            self._tables.templates[key] = self._compile_chain(loop, live, columns)
+        template = self._tables.templates[key]
+        if template is None:
+            return None
+        position = {var: k for k, var in enumerate(live)}
+        carried = [
+            (position.get(loop.body.inputs[k]), output, values[k].data)
+            for output, k in enumerate(loop.values, len(loop.writes))
+        ]
+        lists_ = [
+            (
+                position[loop.body.inputs[write.position]],
+                output,
+                values[write.position],
+                flat.at(values[write.counter].data),
+            )
+            for output, write in enumerate(loop.writes)
+            if write.counter is not None and loop.body.inputs[write.position] in position
+        ]
+        made = template.expand_chain([column.data for column in columns], flat, carried, lists_)
+        if made is None:
+            return None
+        last = np.cumsum(flat.trips) - 1
+        for (kind, ids), k in zip(made[len(loop.writes) :], loop.values, strict=False):
+            results[k] = Column(kind, np.where(flat.trips > 0, ids[np.maximum(last, 0)], values[k].data))
+        return results if self._write_all(loop, flat, made, values, results) else None
 
-        def row(position: int) -> Any:
-            if position not in made:
-                made[position] = self._at_once(op, [table, np.asarray(index[position]), axis])
-            return made[position]
+    def _write_all(
+        self, loop: CountedLoop, flat: Flat, made: Sequence[Column], values: list[Column], results: list[Column]
+    ) -> bool:
+        """Puts into `results` the lists with what the steps wrote; false where two steps wrote one element."""
+        for (kind, ids), write in zip(made, loop.writes, strict=False):
+            at = made[write.index].data if write.counter is None else flat.at(values[write.counter].data)
+            full = written(values[write.position], flat, ids, kind.shape, at)
+            if full is None:
+                return False
+            results[write.position] = full
+        return True
 
-        return Rows(len(index), shape, op.outputs[0].dtype, row, lambda: self._at_once(op, operands))
+    def _compile_chain(self, loop: CountedLoop, live: Sequence[Var], columns: Sequence[Column]) -> Template | None:
+        compiler = Compiler(self._tables, list(zip(live, columns, strict=True)))
+        try:
+            for op in self._expander.ops(loop.body):
+                compiler.compile(op)
+        except (Untemplatable, OpFailed):
+            return None
+        outputs = [compiler.known.get(var) for var in loop.body.outputs]
+        count = len(loop.writes) + len(loop.values)
+        if any(known is None or known[0] not in compiler.template.made for known in outputs[:count]):
+            return None
+        if any(known is None or known[1].what not in ("fixed", "const", "host") for known in outputs[count:]):
+            return None
+        if any(write.counter is None and write.position in loop.read for write in loop.writes):
+            return None
+        kinds = {var: column.kind for var, column in zip(live, columns, strict=True)}
+        for k, known in zip(loop.values, outputs[len(loop.writes) :], strict=False):
+            if kinds.get(loop.body.inputs[k], known[1]) != known[1]:  # type: ignore[index]  # none is missing
+                return None
+        for write, known in zip(loop.writes, outputs, strict=False):
+            kind = kinds.get(loop.body.inputs[write.position])
+            if kind is not None and kind.shape != known[1].shape:  # type: ignore[index]  # none is missing
+                return None
+        return compiler.finish(outputs)  # type: ignore[arg-type]  # none is missing
 
-    def _at_once(self, op: Op, operands: Sequence[Any]) -> Any:
-        """A node whose results' shapes are known."""
-        own = [self.ref(item) if k == 1 else item for k, item in enumerate(operands)]
-        signature = self._expander.signatures.of(op, own)
-        dtypes = [op.outputs[0].dtype]
-        return self.tape.node(self.example, signature, [item for item in own if isinstance(item, Ref)], dtypes)[0]
+    def _independent(self, loop: CountedLoop, values: list[Column], place: Place) -> Growing:
+        """Steps that don't need each other, as examples of their own; None where they are too many."""
+        flat = flattened(loop, values, place, indirect=False)
+        if flat is None:
+            return None
+        results = self._counted_results(loop, flat, values)
+        if not len(flat.rows):
+            return results
+        elements = yield from self._run(loop.body, flat.columns, flat.place)
+        count = len(loop.writes)
+        made = [self._one_value(column, flat.place) for column in elements[:count]]
+        for column in elements[count:]:
+            made.append(column)
+            if column.kind.what not in ("fixed", "const", "host"):
+                return None
+        return results if self._write_all(loop, flat, made, values, results) else None
+
+    def _one_value(self, column: Column, place: Place) -> Column:
+        """The column as values of one shape."""
+        kind, data = self._whole(column, place)
+        if kind.what in ("fixed", "const", "host", "shared"):
+            shape = data.array.shape if kind.what == "shared" else kind.shape
+            return value_column(leaves(kind, data, place), shape, kind.dtype)
+        if kind.what != "value":
+            raise Unbatchable("elements of a list differ in shape")
+        return Column(kind, data)
+
+    def _own(self, column: Column, place: Place) -> Column:
+        """A loop starts with a value like those that follow, so that the first step has the others' signature."""
+        kind, data = column
+        if kind.what == "shared" and kind.dtype not in (tf.resource, tf.variant):
+            if kind.dtype.is_floating or kind.dtype.is_complex:
+                return value_column(leaves(kind, data, place), data.array.shape, kind.dtype)
+            return Column(Kind("const", data.array.shape, kind.dtype), data.array)
+        return loose(column)
+
+    def _branch(self, op: Op, operands: Sequence[Column], place: Place) -> Growing:
+        choice = np.asarray((yield from self.known(operands[0], place)))
+        bodies = list(op.bodies.values())
+        last = len(bodies) - 1
+        if op.type == "If":
+            taking = np.where(choice.astype(bool), 0, 1)
+        else:
+            taking = np.where((choice < 0) | (choice > last), last, choice)
+        taking = np.broadcast_to(taking, (place.count,))
+        if (taking == taking[0]).all():
+            return (yield from self._run(bodies[int(taking[0])], operands[1:], place))
+        parts, sides = [], []
+        for number in np.unique(taking).tolist():
+            rows = np.flatnonzero(taking == number)
+            parts.append(rows)
+            inputs = [taken(column, rows) for column in operands[1:]]
+            sides.append(self._run(bodies[number], inputs, place.some(rows)))
+        answers = yield from at_once(sides)
+        return [self._merged(list(zip(parts, columns, strict=True)), place) for columns in zip(*answers, strict=True)]
+
+    def known(self, column: Column, place: Place) -> Growing:
+        """The content as numpy, `[E, ...]` or the same for all; what nodes compute is run for it."""
+        kind, data = column
+        if kind.what == "value":
+            if not self.tape.ready(data):
+                yield
+            return self.tape.read(data, kind.shape, kind.dtype)
+        if kind.what == "shared":
+            return data.array
+        if kind.what in ("fixed", "const", "host"):
+            return data
+        raise Unbatchable(f"a value of kind {kind.what} decides what is computed")
+
+    def _merged(self, parts: Sequence[tuple[Any, Column]], place: Place) -> Column:
+        return merged(parts, place, self._whole)
+
+    # -- what isn't straight-line: shapes that differ, positions that are computed ------------------------------------
+
+    def _uneven(self, op: Op, operands: Sequence[Column], place: Place) -> Growing:
+        """An op for examples of different shapes: for those of one shape at a time."""
+        if op.type in HANDED_ON:
+            return list(operands)
+        of_lists = lists.handles(op)
+        positions = layout.positions(op) if not of_lists else frozenset(range(1, len(operands)))
+        if op.type == "TensorListSetItem" or op.type == "TensorListPushBack":
+            positions = frozenset({1}) if op.type == "TensorListSetItem" else frozenset()
+        elif of_lists and op.type in ("TensorListScatter", "TensorListScatterV2"):
+            positions = frozenset(range(1, len(operands)))
+        elif op.type == "TensorListScatterIntoExistingList":
+            positions = frozenset({2})
+        columns = list(operands)
+        if op.type == "GatherV2" and operands[0].kind.what in ("seq", "shared") and operands[1].kind.what == "ragged":
+            found = self._many_rows(op, columns, place)
+            if found is not None:
+                return [found]
+        found = yield from self._by_rows(op, columns, place)
+        if found is not None:
+            return [found]
+        for k, column in enumerate(columns):
+            if column.kind.what == "seq" and not (of_lists and op.type == "TensorListFromTensor"):
+                columns[k] = self._whole(column, place)
+        for k in positions:
+            columns[k] = yield from self._on_host(columns[k], place)
+        on_host_only = all(_is_host(column) for column in columns)
+        if on_host_only and host.stays_on_host(op):
+            return self._host_rows(op, columns, place)
+        if op.type == "Assert":
+            columns = columns[:1]
+        groups = self._groups(columns, positions, place)
+        answers = []
+        for rows, few in groups:
+            answers.append((rows, (yield from self._group(op, few, place.some(rows)))))
+        return [self._merged([(rows, columns[k]) for rows, columns in answers], place) for k in range(len(op.outputs))]
+
+    def _by_rows(self, op: Op, operands: Sequence[Column], place: Place) -> Growing:
+        """The op row by row; None where it isn't the same for each row of sequences."""
+        kinds = [column.kind for column in operands]
+        sequence = next((column for column in operands if column.kind.what == "seq"), None)
+        if sequence is None or not (sequence.kind.dtype.is_floating or sequence.kind.dtype.is_complex):
+            return None
+        if op.type == "UnsortedSegmentSum" and kinds[0].what == "seq" and kinds[1].what == "ragged":
+            if kinds[1].shape != () or kinds[2].what not in ("fixed", "const", "host"):
+                return None
+            tables = self._tables
+            return segment_sums(operands[0], operands[1], operands[2].data, place, tables.signatures, tables.templates)
+        sizes = sequence.data.sizes()
+        columns = row_op(op, operands, sizes)
+        if columns is None or not sizes.any():
+            return None
+        each = Place(self.tape, np.repeat(place.examples, sizes))
+        (made,) = yield from self._group(op, flat_rows(op, columns, sizes), each)
+        return as_sequence(op, made, sizes)
+
+    def _on_host(self, column: Column, place: Place) -> Growing:
+        """The column with its content known."""
+        kind = column.kind
+        if kind.what == "value":
+            array = yield from self.known(column, place)
+            return Column(Kind("host", kind.shape, kind.dtype), array)
+        if kind.what == "uneven" and kind.extra == "value":
+            if not self.tape.ready(np.array([entry.number for entry in column.data], np.int64)):
+                yield
+            return collected([self._read(entry, kind.dtype) for entry in column.data], kind.dtype)
+        return column
+
+    def _read(self, entry: Entry, dtype: Any) -> Entry:
+        if entry.number is None:
+            return entry
+        return Entry(None, entry.shape, self.tape.read(np.array([entry.number]), entry.shape, dtype)[0])
+
+    def _host_rows(self, op: Op, columns: Sequence[Column], place: Place) -> list[Column]:
+        by_example = zip(*(entries(column, place.count) for column in columns), strict=True)
+        rows = []
+        for row, operands in enumerate(by_example):
+            try:
+                rows.append(host.compute(op, [np.asarray(entry.array) for entry in operands]))
+            except OpFailed as error:
+                raise ExamplesFailed(place.examples[row], str(error)) from error
+        return [
+            collected([Entry(None, array.shape, array) for array in arrays], var.dtype)
+            for var, arrays in zip(op.outputs, zip(*rows, strict=True), strict=True)
+        ]
+
+    def _groups(
+        self, columns: Sequence[Column], positions: frozenset[int], place: Place
+    ) -> list[tuple[Any, list[Column]]]:
+        """Examples whose operands have one shape, and the same layout; as columns of one shape."""
+        split: dict[int, list[Entry]] = {}
+        for k, (kind, _) in enumerate(columns):
+            if kind.what in ("uneven", "ragged") or (k in positions and kind.what == "host"):
+                split[k] = entries(columns[k], place.count)
+        if not split:
+            return [(np.arange(place.count), [self._fixed(k, column, positions) for k, column in enumerate(columns)])]
+        by_key: dict[Any, list[int]] = {}
+        for row in range(place.count):
+            key = tuple(
+                (
+                    found[row].shape,
+                    np.asarray(found[row].array).tobytes() if k in positions else found[row].number is None,
+                )
+                for k, found in split.items()
+            )
+            by_key.setdefault(key, []).append(row)
+        groups = []
+        for rows in by_key.values():
+            few = []
+            for k, column in enumerate(columns):
+                if k not in split:
+                    few.append(self._fixed(k, taken(column, np.array(rows)), positions))
+                elif k in positions:
+                    few.append(on_host(split[k][rows[0]].array, column.kind.dtype))
+                    few[-1] = self._pinned(few[-1])
+                else:
+                    few.append(collected([split[k][row] for row in rows], column.kind.dtype))
+            groups.append((np.array(rows), few))
+        return groups
+
+    def _fixed(self, position: int, column: Column, positions: frozenset[int]) -> Column:
+        if position in positions and column.kind.what in ("const", "shared"):
+            array = column.data.array if column.kind.what == "shared" else column.data
+            return self._pinned(on_host(array, column.kind.dtype))
+        return column
+
+    @staticmethod
+    def _pinned(column: Column) -> Column:
+        """What says how a result is laid out is part of the kind, however large."""
+        if column.kind.what == "const":
+            return Column(Kind("fixed", column.kind.shape, column.kind.dtype, column.data.tobytes()), column.data)
+        return column
+
+    def _group(self, op: Op, columns: Sequence[Column], place: Place) -> Growing:
+        """An op for examples whose operands have one shape."""
+        inputs = op.inputs[: len(columns)]
+        key = (id(op), tuple([column.kind for column in columns]))
+        found = self._tables.templates.get(key)
+        if found is None:
+            found = self._tables.templates[key] = self._compile_one(op, inputs, columns, place)
+        if found[0] is not None:
+            results: list[Column] = found[0].expand([column.data for column in columns], place)
+            return results
+        if lists.handles(op):
+            raise Unbatchable(f"{op.type} {op.where()}: {found[1] or 'not on these operands'}")
+        return (yield from self._one_by_one(op, columns, place))
+
+    def _compile_one(
+        self, op: Op, inputs: Sequence[Var], columns: Sequence[Column], place: Place
+    ) -> tuple[Template | None, str]:
+        stand_ins = [Var(var.name, var.dtype, var.shape) for var in inputs]
+        outputs = tuple(Var(var.name, var.dtype, var.shape) for var in op.outputs)
+        alike = Op(op.type, op.name, tuple(stand_ins), outputs, op.attrs, op.definition, op.source)
+        compiler = Compiler(self._tables, list(zip(stand_ins, columns, strict=True)))
+        try:
+            compiler.compile(alike)
+        except Untemplatable as reason:
+            return None, str(reason)
+        except OpFailed as error:
+            raise ExamplesFailed(place.examples, str(error)) from error
+        self._tables.keep.append(op)
+        return compiler.finish([compiler.known[var] for var in outputs]), ""
+
+    def _one_by_one(self, op: Op, columns: Sequence[Column], place: Place) -> Growing:
+        """An op whose results' shapes depend on values: run at once, example by example."""
+        known = []
+        for column in columns:
+            known.append((yield from self._on_host(column, place)))
+        contents = [
+            [column.data.tensor] * place.count
+            if column.kind.what == "shared"
+            else [entry.array for entry in entries(column, place.count)]
+            for column in known
+        ]
+        rows = []
+        for example, operands in zip(place.examples.tolist(), zip(*contents, strict=True), strict=True):
+            try:
+                rows.append(alone(op, operands))
+            except (tf.errors.OpError, ValueError) as error:
+                raise ExamplesFailed(example, str(error)) from error
+        self.tape.spent.nodes += place.count
+        self.tape.spent.launches += place.count
+        return [
+            self._placed(collected([Entry(None, array.shape, array) for array in arrays], var.dtype), place)
+            for var, arrays in zip(op.outputs, zip(*rows, strict=True), strict=True)
+        ]
 
     # -- values -----------------------------------------------------------------------------------------------------
 
-    def ref(self, value: Any, dtype: Any = None) -> Ref:
-        """The value as one that nodes can take."""
-        if isinstance(value, Ref):
-            return value
-        if isinstance(value, Shared):
-            return self.tape.leaf(self._expander.array(value), value.tensor.dtype)
-        if isinstance(value, Rows):
-            return self.ref(value.whole(), value.dtype)
-        return self.tape.leaf(value, dtype if dtype is not None else tf.as_dtype(value.dtype))
+    def _placed(self, column: Column, place: Place) -> Column:
+        """Numbers that are known, as values that nodes can take; bookkeeping stays as it is."""
+        dtype = column.kind.dtype
+        if not (dtype.is_floating or dtype.is_complex):
+            return column
+        placed = []
+        for entry in entries(column, place.count):
+            if entry.number is None:
+                (number,) = self.tape.leaves(np.asarray(entry.array)[None], dtype).tolist()
+                entry = Entry(number, entry.shape)
+            placed.append(entry)
+        return collected(placed, dtype)
 
-    def rows(self, items: Sequence[Any], shape: Any = None, dtype: Any = None) -> Any:
-        """Values side by side; arrays at once, others when somebody needs them as one."""
-        if all(isinstance(item, np.ndarray) for item in items) and items:
-            return np.stack(items)
-        if shape is None:
-            shape, dtype = shape_of(items[0]), _dtype(items[0])
-        items = [self._plain(item) for item in items]
-        stacked: list[Any] = []
+    def _whole(self, column: Column, place: Place) -> Column:
+        """A sequence put together to one value for each example."""
+        kind, seq = column
+        if kind.what != "seq":
+            return column
+        found = self._wholes.get(id(seq))
+        if found is None:
+            found = self._wholes[id(seq)] = (seq, self._put_together(kind, seq, place))
+        return found[1]
 
-        def whole() -> Any:
-            if not stacked:
-                refs = [self.ref(item, dtype) for item in items]
-                signature = self._expander.signatures.of_stack(len(refs), shape, dtype)
-                stacked.extend(
-                    self.tape.node(self.example, signature, refs, [dtype])
-                    if refs
-                    else [np.zeros([0, *shape], dtype.as_numpy_dtype)]
-                )
-            return stacked[0]
+    def _put_together(self, kind: Kind, seq: Seq, place: Place) -> Column:
+        if seq.arrays is not None:
+            return self._placed(collected([Entry(None, array.shape, array) for array in seq.arrays], kind.dtype), place)
+        sizes, parts = seq.sizes(), []
+        for size in np.unique(sizes).tolist():
+            rows = np.flatnonzero(sizes == size)
+            signature = self._tables.signatures.of_stack(size, kind.shape, kind.dtype)
+            key = ("stack", size, kind.shape, kind.dtype)
+            template = self._tables.templates.get(key)
+            if template is None:
+                template = self._tables.templates[key] = Template()
+                (made,) = template.node(signature, [template.register() for _ in range(size)])
+                template.finish([(made, Kind("value", (size, *kind.shape), kind.dtype))])
+            parts.append((rows, template.expand(list(seq.ids[rows, :size].T), place.some(rows))[0]))
+        return self._merged(parts, place)
 
-        return Rows(len(items), shape, dtype, items.__getitem__, whole)
+    def _many_rows(self, op: Op, columns: Sequence[Column], place: Place) -> Column | None:
+        """Rows of a table, or of a sequence, at as many known positions as each example has."""
+        rows, axis = columns[0], columns[2]
+        if axis.kind.what != "fixed" or int(axis.data) or op.attrs.get("batch_dims", 0) or columns[1].kind.shape != ():
+            return None
+        index, sizes = columns[1].data
+        inside = np.arange(index.shape[1]) < sizes[:, None]
+        if rows.kind.what == "seq":
+            bad = (inside & ((index < 0) | (index >= rows.data.sizes()[:, None]))).any(axis=1)
+            if bad.any():
+                raise ExamplesFailed(place.examples[bad], "an index is out of range")
+            ids = (
+                rows.data.ids[place.order[:, None], np.where(inside, index, 0)]
+                if index.size
+                else index.astype(np.int64)
+            )
+            return seq_column(Seq(ids, sizes), rows.kind.shape, rows.kind.dtype)
+        if rows.data.tensor.shape.rank is None or not rows.data.tensor.shape.is_fully_defined():
+            return None
+        flat = index[inside]
+        column = Column(Kind("host", (), columns[1].kind.dtype), flat)
+        each = Place(self.tape, np.repeat(place.examples, sizes))
+        growing = self._group(op, [rows, column, axis], each)
+        try:
+            next(growing)
+        except StopIteration as done:
+            (made,) = done.value
+        else:
+            return None
+        ids = np.full(index.shape, -1, np.int64)
+        ids[inside] = made.data
+        return seq_column(Seq(ids, sizes), made.kind.shape, made.kind.dtype)
 
-    def _plain(self, value: Any) -> Any:
-        if isinstance(value, Rows):
-            return value.whole()
-        if isinstance(value, Items):
-            raise ExampleFailed("a list of tensors is used as a tensor")
-        return value
+
+class Unbatchable(Exception):
+    """The batch can't be grown together; its message says why. Its examples are answered alone."""
 
 
-def _dtype(value: Any) -> Any:
-    return tf.as_dtype(value.tensor.dtype if isinstance(value, Shared) else value.dtype)
+def _is_host(column: Column) -> bool:
+    what = column.kind.what
+    return what in ("fixed", "const", "host", "ragged") or (what == "uneven" and column.kind.extra == "host")

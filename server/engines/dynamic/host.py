@@ -1,6 +1,6 @@
-"""Ops on values that are known while the graph grows: the part of a program that in DyNet is the user's own Python.
+"""Ops on values that are known while the graphs grow: the part of a program that in DyNet is the user's own Python.
 
-Common ones by numpy, the others by TensorFlow's own kernel, eagerly.
+For all examples at once where numpy can, else example by example, by numpy or by TensorFlow's own kernel, eagerly.
 """
 
 from __future__ import annotations
@@ -11,18 +11,22 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from server.engines.dynamic.values import ExampleFailed
+from server.engines.dynamic.indexing import numpy_index
+from server.engines.dynamic.launching import alone
+from server.engines.dynamic.values import ExamplesFailed, Kind, OpFailed, Shape
 from vectorizer.program import Op
-from vectorizer.registry import replay
 
 Array = np.ndarray[Any, Any]
+Batched = Callable[[Sequence[Any], Any], Any]
+"""(data of the operands, numbers of the examples) -> data of the result."""
 
-_BY_NUMPY: dict[str, Callable[..., Any]] = {
+_ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "Add": np.add,
     "AddV2": np.add,
     "Sub": np.subtract,
     "Mul": np.multiply,
     "Neg": np.negative,
+    "Abs": np.absolute,
     "Maximum": np.maximum,
     "Minimum": np.minimum,
     "Less": np.less,
@@ -35,90 +39,151 @@ _BY_NUMPY: dict[str, Callable[..., Any]] = {
     "LogicalOr": np.logical_or,
     "LogicalNot": np.logical_not,
     "SelectV2": np.where,
-    "Shape": np.shape,
-    "Size": np.size,
-    "Rank": np.ndim,
 }
-_MOVES_ONLY = frozenset(
-    {"Shape", "Size", "Rank", "GatherV2", "StridedSlice", "Reshape", "ExpandDims", "Squeeze", "ShapeN"}
-)
+_DIVISIONS: dict[str, Callable[..., Any]] = {"FloorDiv": np.floor_divide, "FloorMod": np.mod}
+_REDUCTIONS: dict[str, Callable[..., Any]] = {
+    "All": np.all,
+    "Any": np.any,
+    "Sum": np.sum,
+    "Max": np.max,
+    "Min": np.min,
+    "Prod": np.prod,
+}
 
 
 def stays_on_host(op: Op) -> bool:
-    """Whether `op` on arrays is bookkeeping; arithmetic on numbers is left to nodes, which are batched."""
-    return op.type in _MOVES_ONLY or not any(_is_number(var.dtype) for var in (*op.inputs, *op.outputs))
+    """Whether `op` on host values is bookkeeping; arithmetic on numbers is left to nodes, which are batched."""
+    return not any(_is_number(var.dtype) for var in (*op.inputs, *op.outputs))
 
 
 def _is_number(dtype: Any) -> bool:
-    return bool(dtype.is_floating or dtype.is_complex or dtype == tf.variant)
-
-
-def as_host(value: Any, dtype: Any) -> Array:
-    """A tensor's value as a host array; text as objects, which keep trailing zero bytes."""
-    return np.asarray(value, object if dtype == tf.string else None)
+    return bool(dtype.is_floating or dtype.is_complex or dtype in (tf.variant, tf.resource))
 
 
 def compute(op: Op, operands: Sequence[Array]) -> list[Array]:
-    """The results. Raises ExampleFailed where the op would raise."""
-    simple = _BY_NUMPY.get(op.type)
-    if simple is not None and not any(operand.dtype.kind in "OSU" for operand in operands):
+    """The results for one example. Raises OpFailed where the op would raise."""
+    if not any(operand.dtype.kind in "OSU" for operand in operands):
         with np.errstate(all="ignore"):
             try:
-                result = np.asarray(simple(*operands), op.outputs[0].dtype.as_numpy_dtype)
+                quick = _by_numpy(op, operands)
             except ValueError as error:
-                raise ExampleFailed(str(error)) from error
-        return [result]
-    if op.type == "GatherV2" and operands[1].ndim == 0 and operands[2] == 0 and not op.attrs.get("batch_dims", 0):
-        index = int(operands[1])
-        if not 0 <= index < len(operands[0]):
-            raise ExampleFailed(f"index {index} is out of range")
-        return [as_host(operands[0][index], op.outputs[0].dtype)]
+                raise OpFailed(str(error)) from error
+        if quick is not None:
+            return [np.asarray(quick, op.outputs[0].dtype.as_numpy_dtype)]
     try:
-        tensors = [tf.constant(operand, var.dtype) for operand, var in zip(operands, op.inputs, strict=True)]
-        return [as_host(tensor.numpy(), tensor.dtype) for tensor in replay(op, tensors)]
+        return alone(op, operands)
     except (tf.errors.OpError, ValueError) as error:
-        raise ExampleFailed(str(error)) from error
+        raise OpFailed(str(error)) from error
 
 
-def compiled(op: Op, constants: Sequence[Array | None]) -> Callable[[Sequence[Array]], list[Array]]:
-    """`compute` for one op, with what can be decided beforehand decided. `constants`: operands that never change."""
-    simple = _BY_NUMPY.get(op.type)
-    if simple is not None and not any(var.dtype == tf.string for var in op.inputs):
-        dtype = op.outputs[0].dtype.as_numpy_dtype
+def _by_numpy(op: Op, operands: Sequence[Array]) -> Any:
+    kind = op.type
+    if kind in _ELEMENTWISE:
+        return _ELEMENTWISE[kind](*operands)
+    if kind in _DIVISIONS and np.all(operands[1]):
+        return _DIVISIONS[kind](*operands)
+    if kind in _REDUCTIONS and (operands[0].size or kind in ("All", "Any", "Sum", "Prod")):
+        axes = tuple(np.ravel(operands[1]).tolist())
+        return _REDUCTIONS[kind](operands[0], axis=axes, keepdims=bool(op.attrs.get("keep_dims")))
+    if kind == "Range" and operands[2] != 0:
+        return np.arange(*(operand.item() for operand in operands))
+    if kind == "Reshape":
+        return operands[0].reshape(operands[1])
+    if kind == "ExpandDims":
+        return np.expand_dims(operands[0], int(operands[1]))
+    if kind == "Pack":
+        return np.stack(operands, int(op.attrs.get("axis", 0)))
+    if kind == "ConcatV2":
+        return np.concatenate(operands[:-1], int(operands[-1]))
+    if kind == "Cast" and operands[0].dtype.kind in "biu":
+        return operands[0]
+    if kind == "GatherV2" and operands[2] == 0 and not op.attrs.get("batch_dims", 0):
+        if ((operands[1] < 0) | (operands[1] >= len(operands[0]))).any():
+            raise OpFailed("an index is out of range")
+        return operands[0][operands[1]]
+    if kind in ("StridedSlice", "Slice"):
+        index = numpy_index(op, operands, operands[0].shape)
+        return None if index is None else operands[0][index]
+    return None
 
-        def quick(operands: Sequence[Array]) -> list[Array]:
-            return [np.asarray(simple(*operands), dtype)]
 
-        return quick
-    if op.type == "GatherV2" and constants[2] == 0 and not op.attrs.get("batch_dims", 0) and op.inputs[1].rank == 0:
-        kind = object if op.outputs[0].dtype == tf.string else None
-
-        def row(operands: Sequence[Array]) -> list[Array]:
-            array, index = operands[0], int(operands[1])
-            if not 0 <= index < len(array):
-                raise ExampleFailed(f"index {index} is out of range")
-            return [np.asarray(array[index], kind)]
-
-        return row
-    if op.type == "StridedSlice" and all(item is not None for item in constants[1:]):
-        index = _numpy_index(op, *(item.tolist() for item in constants[1:] if item is not None))
-        if index is not None:
-            return lambda operands: [np.asarray(operands[0][index])]
-    return lambda operands: compute(op, operands)
+# -- all examples at once ---------------------------------------------------------------------------------------------
 
 
-def _numpy_index(op: Op, begins: list[int], ends: list[int], strides: list[int]) -> Any:
-    """numpy's index for TensorFlow's masks; None where an index could be out of range."""
-    masks = {name: int(op.attrs[f"{name}_mask"]) for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
-    index: list[Any] = []
-    for position, (begin, end, stride) in enumerate(zip(begins, ends, strides, strict=True)):
-        flags = {name: mask >> position & 1 for name, mask in masks.items()}
-        if flags["shrink_axis"] and not flags["ellipsis"] and not flags["new_axis"]:
-            return None
-        if flags["ellipsis"]:
-            index.append(Ellipsis)
-        elif flags["new_axis"]:
-            index.append(None)
-        else:
-            index.append(slice(None if flags["begin"] else begin, None if flags["end"] else end, stride))
-    return tuple(index)
+def batched(op: Op, kinds: Sequence[Kind], content: Sequence[Any]) -> Batched:
+    """The op for all examples. `kinds` are fixed, const and host, one of them host; `content` has what is fixed, else
+    None. The result is `[E, ...]`."""
+    shapes = [kind.shape for kind in kinds]
+    per_example = [kind.what == "host" for kind in kinds]
+    quick = (
+        None if any(kind.dtype == tf.string for kind in kinds) else _batched_by_numpy(op, shapes, per_example, content)
+    )
+    dtype = object if op.outputs[0].dtype == tf.string else op.outputs[0].dtype.as_numpy_dtype
+    if quick is not None:
+        found = quick
+        return lambda data, examples: np.asarray(found(data), dtype)
+
+    def one_by_one(data: Sequence[Any], examples: Any) -> Any:
+        rows = []
+        for row, example in enumerate(examples.tolist()):
+            own = [item[row] if mine else item for item, mine in zip(data, per_example, strict=True)]
+            try:
+                rows.append(
+                    compute(op, [np.asarray(item, _text(kind)) for item, kind in zip(own, kinds, strict=True)])[0]
+                )
+            except OpFailed as error:
+                raise ExamplesFailed(example, str(error)) from error
+        return np.stack(rows)
+
+    return one_by_one
+
+
+def _text(kind: Kind) -> Any:
+    return object if kind.dtype == tf.string else None
+
+
+def _batched_by_numpy(
+    op: Op, shapes: Sequence[Shape], own: Sequence[bool], content: Sequence[Any]
+) -> Callable[[Sequence[Any]], Any] | None:
+    kind = op.type
+    if kind in _ELEMENTWISE:
+        return _aligned(_ELEMENTWISE[kind], shapes, own)
+    if kind in _DIVISIONS and content[1] is not None and np.all(content[1]):
+        return _aligned(_DIVISIONS[kind], shapes, own)
+    if kind == "Cast" and op.inputs[0].dtype != tf.string:
+        return lambda data: data[0]
+    if kind == "Pack" and all(shape == () for shape in shapes):
+        return lambda data: np.stack(np.broadcast_arrays(*data), axis=-1)
+    if not own[0] or any(item is None for item in content[1:]):
+        return None
+    if kind in _REDUCTIONS and 0 not in shapes[0]:
+        axes = tuple(int(axis) % max(len(shapes[0]), 1) + 1 for axis in np.ravel(content[1]))
+        keep = bool(op.attrs.get("keep_dims"))
+        return lambda data: _REDUCTIONS[kind](data[0], axis=axes, keepdims=keep)
+    if kind in ("StridedSlice", "Slice"):
+        index = numpy_index(op, content, shapes[0])
+        return None if index is None else lambda data: data[0][(slice(None), *index)]
+    if kind == "ExpandDims":
+        axis = int(content[1])
+        return lambda data: np.expand_dims(data[0], axis + 1 if axis >= 0 else axis)
+    if kind == "Reshape" and op.outputs[0].shape.is_fully_defined():
+        shape = op.outputs[0].shape.as_list()
+        return lambda data: data[0].reshape(len(data[0]), *shape)
+    return None
+
+
+def _aligned(compute_all: Callable[..., Any], shapes: Sequence[Shape], own: Sequence[bool]) -> Callable[..., Any]:
+    rank = max(map(len, shapes))
+    if rank == 0:
+        return lambda data: compute_all(*data)
+    between = [(1,) * (rank - len(shape)) if mine else None for shape, mine in zip(shapes, own, strict=True)]
+
+    def compute_aligned(data: Sequence[Any]) -> Any:
+        return compute_all(
+            *(
+                item if ones is None else item.reshape(len(item), *ones, *item.shape[1:])
+                for item, ones in zip(data, between, strict=True)
+            )
+        )
+
+    return compute_aligned

@@ -11,7 +11,8 @@ _BY_POSITION = {
     ): "Reshape ExpandDims Transpose ConjugateTranspose Tile Pad MirrorPad BroadcastTo ReverseV2 OneHot ArgMax ArgMin "
     "Sum Prod Max Min Mean All Any EuclideanNorm Cumsum Cumprod CumulativeLogsumexp TopKV2 RFFT IRFFT MatrixDiagPartV3 "
     "ResizeBilinear ResizeNearestNeighbor ResizeBicubic ResizeArea Conv2DBackpropFilter",
-    (2,): "GatherV2 ScatterNd MatrixSetDiagV3",
+    (2,): "GatherV2 ScatterNd MatrixSetDiagV3 "
+    "UnsortedSegmentSum UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd",
     (0, 1, 2): "Range LinSpace",
     (0, 1, 2, 3): "StridedSliceGrad",
     (1, 2): "Slice SplitV MatrixBandPart SpaceToBatchND BatchToSpaceND",

@@ -1,17 +1,20 @@
-"""TensorLists while a graph grows: plain sequences of values, whose positions are known."""
+"""TensorLists while graphs grow: for each example the numbers of its elements, whose positions are known."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from server.engines.dynamic.values import ExampleFailed, Items, Ref, Rows, Shape, Shared, shape_of
+from server.engines.dynamic.templates import Place, Untemplatable
+from server.engines.dynamic.values import ExamplesFailed, Kind, Seq
 from vectorizer.program import Op
 
-Growing = Generator[Ref, Any, Any]
+Known = tuple[int, Kind]
+_any = np.logical_or.reduce
+NUMBERS = ("fixed", "const", "host")
 
 
 def handles(op: Op) -> bool:
@@ -19,147 +22,259 @@ def handles(op: Op) -> bool:
     return op.type in _RULES
 
 
-def apply(op: Op, operands: Sequence[Any], expansion: Any) -> Growing:
-    """The results of one such op."""
-    return (yield from _RULES[op.type](op, operands, expansion))
+def compile_list(compiler: Any, op: Op, operands: Sequence[Known]) -> Known:
+    """Adds one such op to a template; the result. `TensorListPopBack` adds its second result itself."""
+    known: Known = _RULES[op.type](compiler, op, operands)
+    return known
 
 
-def _shape(array: Any) -> Shape | None:
-    sizes = np.atleast_1d(array)
-    return None if np.ndim(array) == 0 or (sizes < 0).any() else tuple(sizes.tolist())
+def _element_shape(compiler: Any, known: Known) -> Any:
+    shape = compiler.content(known)
+    if shape is None or np.ndim(shape) == 0 or (np.asarray(shape) < 0).any():
+        return None
+    return tuple(np.asarray(shape).tolist())
 
 
-def _reserve(op: Op, operands: Sequence[Any], expansion: Any) -> Growing:
-    shape, count = operands
-    size = int((yield from expansion.known(count)))
-    if size < 0:
-        raise ExampleFailed(f"a list of {size} elements")
-    return [Items((None,) * size, op.attrs["element_dtype"], _shape((yield from expansion.known(shape))))]
+def _numbers(known: Known) -> Known:
+    if known[1].what not in NUMBERS:
+        raise Untemplatable
+    return known
 
 
-def _empty(op: Op, operands: Sequence[Any], expansion: Any) -> Growing:
-    return [Items((), op.attrs["element_dtype"], _shape((yield from expansion.known(operands[0]))))]
+def _sizes(count: Any, place: Place) -> Any:
+    sizes = np.empty(place.count, np.int64)
+    sizes[:] = count
+    return sizes
 
 
-def _position(items: Items, index: Any) -> int:
-    position = int(index)
-    if not 0 <= position < len(items.elements):
-        raise ExampleFailed(f"element {position} of a list of {len(items.elements)}")
-    return position
+def _reserve(compiler: Any, op: Op, operands: Sequence[Known]) -> Known:
+    shape, count = operands[0], _numbers(operands[1])
+
+    def reserved(data: Sequence[Any], place: Place) -> Seq:
+        counts = _sizes(data[0], place)
+        if (counts < 0).any():
+            raise ExamplesFailed(place.examples[counts < 0], "a list of negative size")
+        return Seq(np.full((place.count, int(counts.max())), -1, np.int64), counts)
+
+    kind = Kind("list", _element_shape(compiler, shape), op.attrs["element_dtype"])
+    made: Known = compiler.step(reserved, [count], kind)
+    return made
 
 
-def written(items: Items, index: Any, value: Any) -> Items:
-    """The list with one element replaced."""
-    return items.replaced(_position(items, index), value)
+def _empty(compiler: Any, op: Op, operands: Sequence[Known]) -> Known:
+    def empty(data: Sequence[Any], place: Place) -> Seq:
+        return Seq(np.full((place.count, 0), -1, np.int64), np.zeros(place.count, np.int64))
+
+    kind = Kind("list", _element_shape(compiler, operands[0]), op.attrs["element_dtype"])
+    made: Known = compiler.step(empty, [], kind)
+    return made
 
 
-def read(items: Items, index: Any, shape: Shape | None) -> Any:
-    """One element."""
-    return _element(items, _position(items, index), shape)
+def _checked(index: Any, counts: Any, place: Place) -> Any:
+    where = np.asarray(index, np.int64)
+    # A negative number is a very large one without its sign.
+    if _any(where.view(np.uint64) >= counts.view(np.uint64)):
+        bad = (where < 0) | (where >= counts)
+        raise ExamplesFailed(place.examples[bad], "an element beyond the list")
+    return where
 
 
-def _set(op: Op, operands: Sequence[Any], expansion: Any) -> Growing:
-    items, index, value = operands
-    position = int((yield from expansion.known(index)))
-    if op.attrs.get("resize_if_index_out_of_bounds") and position >= len(items.elements):
-        items = items.with_elements(items.elements + (None,) * (position + 1 - len(items.elements)))
-    return [items.replaced(_position(items, position), value)]
+def _grown(seq: Seq, counts: Any) -> Seq:
+    """The list with as many elements; new ones unwritten."""
+    capacity = int(counts.max())
+    ids = np.full((len(seq.ids), capacity), -1, np.int64)
+    kept = min(capacity, seq.ids.shape[1])
+    ids[:, :kept] = seq.ids[:, :kept]
+    ids[np.arange(capacity) >= np.minimum(seq.counts, counts)[:, None]] = -1
+    return Seq(ids, counts)
 
 
-def _element(items: Items, position: int, shape: Shape | None) -> Any:
-    value = items.elements[position]
-    if value is not None:
-        return value
-    known = items.shape or shape or next((shape_of(item) for item in items.elements if item is not None), None)
+def _agreed(kind: Kind, value: Kind) -> Kind:
+    """The kind of a list into which such a value is written."""
+    if kind.shape is not None and kind.shape != value.shape:
+        raise Untemplatable("elements of different shapes")
+    return Kind("list", value.shape, kind.dtype)
+
+
+def _set(compiler: Any, op: Op, operands: Sequence[Known]) -> Known:
+    items, index, value = operands[0], _numbers(operands[1]), compiler.leaf(operands[2])
+    resize = bool(op.attrs.get("resize_if_index_out_of_bounds"))
+
+    def written(data: Sequence[Any], place: Place) -> Seq:
+        seq, at, ids = data
+        if resize:
+            seq = _grown(seq, np.maximum(seq.counts, _sizes(at, place) + 1))
+        where = _checked(at, seq.counts, place)
+        new = seq.ids.copy()
+        new[place.order, where] = ids
+        return Seq(new, seq.counts)
+
+    made: Known = compiler.step(written, [items, index, value], _agreed(items[1], value[1]))
+    return made
+
+
+def _push(compiler: Any, op: Op, operands: Sequence[Known]) -> Known:
+    items, value = operands[0], compiler.leaf(operands[1])
+
+    def pushed(data: Sequence[Any], place: Place) -> Seq:
+        seq, ids = data
+        grown = _grown(seq, seq.counts + 1)
+        grown.ids[place.order, seq.counts] = ids
+        return grown
+
+    made: Known = compiler.step(pushed, [items, value], _agreed(items[1], value[1]))
+    return made
+
+
+def _read_shape(compiler: Any, items: Known, shape: Known) -> tuple[int, ...]:
+    known = items[1].shape or _element_shape(compiler, shape)
     if known is None:
-        raise ExampleFailed("an element that was never written is read, and its shape isn't known")
-    return _zeros(known, items.dtype)
+        if items[1].shape == ():
+            return ()
+        raise Untemplatable("elements of unknown shape are read")
+    return tuple(known)
+
+
+def _filled(ids: Any, kind: Kind, place: Place) -> Any:
+    """Elements that were never written read as zeros."""
+    missing = ids < 0
+    if _any(missing, axis=None):
+        zero = place.tape.leaves(np.zeros((1, *kind.shape), _number(kind.dtype)), kind.dtype)
+        ids = np.where(missing, zero[0], ids)
+    return ids
 
 
 @functools.cache
-def _zeros(shape: Shape, dtype: Any) -> Any:
-    return np.zeros(shape, dtype.as_numpy_dtype)
+def _number(dtype: Any) -> Any:
+    return dtype.as_numpy_dtype
 
 
-def _get(op: Op, operands: Sequence[Any], expansion: Any) -> Growing:
-    items, index, shape = operands
-    position = _position(items, (yield from expansion.known(index)))
-    return [_element(items, position, _shape((yield from expansion.known(shape))))]
+def _get(compiler: Any, op: Op, operands: Sequence[Known]) -> Known:
+    items, index = operands[0], _numbers(operands[1])
+    kind = Kind("value", _read_shape(compiler, items, operands[2]), items[1].dtype)
+
+    def read(data: Sequence[Any], place: Place) -> Any:
+        seq, at = data
+        where = _checked(at, place.of_table(seq.counts), place)
+        return _filled(seq.at(place.table_rows, where), kind, place)
+
+    made: Known = compiler.step(read, [items, index], kind)
+    return made
 
 
-def _gather(op: Op, operands: Sequence[Any], expansion: Any) -> Growing:
-    items, indices, shape = operands
-    known = _shape((yield from expansion.known(shape)))
-    positions = np.asarray((yield from expansion.known(indices)))
-    values = [_element(items, _position(items, index), known) for index in positions.tolist()]
-    return [_side_by_side(values, items, known, expansion)]
+def _gather(compiler: Any, op: Op, operands: Sequence[Known]) -> Known:
+    items, index = operands[0], _numbers(operands[1])
+    count = index[1].shape[0]
+    kind = Kind("seq", _read_shape(compiler, items, operands[2]), items[1].dtype, count)
+
+    def read(data: Sequence[Any], place: Place) -> Seq:
+        seq, at = data
+        where = np.broadcast_to(at, (place.count, count))
+        bad = ((where < 0) | (where >= place.of_table(seq.counts)[:, None])).any(axis=1)
+        if bad.any():
+            raise ExamplesFailed(place.examples[bad], "an element beyond the list")
+        return Seq(_filled(seq.at(place.table_rows[:, None], where), kind, place), count)
+
+    made: Known = compiler.step(read, [items, index], kind)
+    return made
 
 
-def _stack(op: Op, operands: Sequence[Any], expansion: Any) -> Growing:
-    items, shape = operands
-    known = _shape((yield from expansion.known(shape)))
-    values = [_element(items, position, known) for position in range(len(items.elements))]
-    return [_side_by_side(values, items, known, expansion)]
+def _stack(compiler: Any, op: Op, operands: Sequence[Known]) -> Known:
+    items = operands[0]
+    kind = Kind("seq", _read_shape(compiler, items, operands[1]), items[1].dtype)
+
+    def stacked(data: Sequence[Any], place: Place) -> Seq:
+        return Seq(_filled(data[0].ids, kind, place), data[0].counts)
+
+    made: Known = compiler.step(stacked, [items], kind)
+    return made
 
 
-def _side_by_side(values: Sequence[Any], items: Items, shape: Shape | None, expansion: Any) -> Any:
-    known = items.shape or shape or (shape_of(values[0]) if values else None)
-    if known is None:
-        raise ExampleFailed("an empty list whose elements' shape isn't known is stacked")
-    if len({shape_of(value) for value in values}) > 1:
-        raise ExampleFailed("elements of different shapes are stacked")
-    return expansion.rows(values, known, items.dtype)
+def _from_tensor(compiler: Any, op: Op, operands: Sequence[Known]) -> Known:
+    rows, kind = operands[0], operands[0][1]
+    if kind.what == "seq":
+        made: Known = compiler.step(
+            lambda data, place: Seq(data[0].ids, data[0].sizes()), [rows], Kind("list", kind.shape, kind.dtype)
+        )
+        return made
+    rows = compiler.leaf(rows)
+    return _unstacked(compiler, rows)
 
 
-def _from_tensor(op: Op, operands: Sequence[Any], expansion: Any) -> Growing:
-    value = operands[0]
-    if isinstance(value, Rows):
-        elements = tuple(value.row(position) for position in range(value.count))
-        return [Items(elements, value.dtype, value.shape)]
-    if isinstance(value, Ref):
-        value = np.asarray((yield value))
-    array = (yield from expansion.known(value)) if isinstance(value, Shared) else value
-    return [Items(tuple(np.asarray(row) for row in array), op.attrs["element_dtype"], array.shape[1:])]
+def _unstacked(compiler: Any, rows: Known) -> Known:
+    kind = rows[1]
+    count, shape = kind.shape[0], kind.shape[1:]
+    registers = compiler.unstack(rows[0], count, shape, kind.dtype)
+    element = Kind("value", shape, kind.dtype)
+
+    def listed(data: Sequence[Any], place: Place) -> Seq:
+        ids = np.stack(data, axis=1) if data else np.zeros((place.count, 0), np.int64)
+        return Seq(ids, np.full(place.count, count, np.int64))
+
+    made: Known = compiler.step(listed, [(k, element) for k in registers], Kind("list", shape, kind.dtype))
+    return made
 
 
-def _scatter(op: Op, operands: Sequence[Any], expansion: Any) -> Growing:
-    tensor, indices = operands[0], np.asarray((yield from expansion.known(operands[1])))
-    (whole,) = yield from _from_tensor(op, [tensor], expansion)
+def _scatter(compiler: Any, op: Op, operands: Sequence[Known]) -> Known:
     if op.type == "TensorListScatterIntoExistingList":
-        raise ExampleFailed("scattering into a list that exists")
-    size = int((yield from expansion.known(operands[3]))) if op.type == "TensorListScatterV2" else -1
-    size = max(size, int(indices.max()) + 1 if len(indices) else 0)
-    items = Items((None,) * size, whole.dtype, whole.shape)
-    for position, value in zip(indices.tolist(), whole.elements, strict=True):
-        items = items.replaced(_position(items, position), value)
-    return [items]
+        existing: Known | None = operands[0]
+        rows, index = operands[1], _numbers(operands[2])
+        size: Any = None
+    else:
+        existing = None
+        rows, index = operands[0], _numbers(operands[1])
+        size = compiler.content(operands[3]) if op.type == "TensorListScatterV2" else -1
+    source = _from_tensor(compiler, op, [rows])
+
+    def scattered(data: Sequence[Any], place: Place) -> Seq:
+        seq, at = data[0], data[1]
+        where = np.broadcast_to(at, (place.count, at.shape[-1]))
+        if existing is not None:
+            counts = data[2].counts
+            ids = data[2].ids.copy()
+        else:
+            needed = int(where.max(initial=-1)) + 1
+            counts = np.full(place.count, max(int(size), needed), np.int64)
+            ids = np.full((place.count, int(counts.max(initial=0))), -1, np.int64)
+        bad = ((where < 0) | (where >= counts[:, None])).any(axis=1)
+        if bad.any():
+            raise ExamplesFailed(place.examples[bad], "an element beyond the list")
+        ids[place.order[:, None], where] = seq.ids
+        return Seq(ids, counts)
+
+    if existing is None and (size is None or (int(size) < 0 and index[1].what == "host")):
+        raise Untemplatable("a list whose size differs is made by scattering")
+    reads = [source, index, *([existing] if existing else [])]
+    made: Known = compiler.step(scattered, reads, Kind("list", source[1].shape, source[1].dtype))
+    return made
 
 
-def _push(op: Op, operands: Sequence[Any], expansion: Any) -> Growing:
-    items, value = operands
-    return [items.with_elements((*items.elements, value))]
-    yield
+def _pop(compiler: Any, op: Op, operands: Sequence[Known]) -> Known:
+    items = operands[0]
+    kind = Kind("value", _read_shape(compiler, items, operands[1]), items[1].dtype)
+
+    def last(data: Sequence[Any], place: Place) -> Any:
+        seq = data[0]
+        return _filled(seq.ids[place.order, _checked(seq.counts - 1, seq.counts, place)], kind, place)
+
+    compiler.put(op.outputs[1], compiler.step(last, [items], kind))
+    made: Known = compiler.step(lambda data, place: _grown(data[0], data[0].counts - 1), [items], items[1])
+    return made
 
 
-def _pop(op: Op, operands: Sequence[Any], expansion: Any) -> Growing:
-    items, shape = operands
-    if not items.elements:
-        raise ExampleFailed("the last element of an empty list is taken")
-    value = _element(items, len(items.elements) - 1, _shape((yield from expansion.known(shape))))
-    return [items.with_elements(items.elements[:-1]), value]
+def _length(compiler: Any, op: Op, operands: Sequence[Known]) -> Known:
+    kind = Kind("host", (), op.outputs[0].dtype)
+    made: Known = compiler.step(lambda data, place: data[0].counts.astype(np.int32), [operands[0]], kind)
+    return made
 
 
-def _length(op: Op, operands: Sequence[Any], expansion: Any) -> Growing:
-    return [np.asarray(len(operands[0].elements), np.int32)]
-    yield
+def _resize(compiler: Any, op: Op, operands: Sequence[Known]) -> Known:
+    items, size = operands[0], _numbers(operands[1])
+    made: Known = compiler.step(lambda data, place: _grown(data[0], _sizes(data[1], place)), [items, size], items[1])
+    return made
 
 
-def _resize(op: Op, operands: Sequence[Any], expansion: Any) -> Growing:
-    items, size = operands[0], int((yield from expansion.known(operands[1])))
-    return [items.with_elements((items.elements + (None,) * max(size - len(items.elements), 0))[:size])]
-
-
-_RULES: dict[str, Callable[[Op, Sequence[Any], Any], Growing]] = {
+_RULES: dict[str, Callable[[Any, Op, Sequence[Known]], Known]] = {
     "TensorListReserve": _reserve,
     "EmptyTensorList": _empty,
     "TensorListSetItem": _set,

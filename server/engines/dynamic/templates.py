@@ -1,296 +1,233 @@
-"""A loop's body, ready to be expanded again and again: what expanding it did once, without deciding anything anew.
+"""Straight-line stretches of a program, ready to be expanded again and again for all examples at once.
 
-Which nodes a body appends follows from what its inputs *are* (see `Kind`), not from their values, as long as it has no
-loop or branch of its own. So it is compiled, for each combination of kinds met, to a template: steps on the host, and
-nodes whose operands are registers. A register holds an array, a list, or the index of a value on the tape.
+Which nodes a stretch appends follows from what its inputs *are* (their kinds), not from their values. So it is
+compiled, for each combination of kinds met, to a template: steps on the host, and nodes whose operands are registers. A
+register holds the data of a column: an array, a sequence, or numbers of values. Expanding a template costs the same
+whether it is for one example or for hundreds: an instance is a row of arrays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tensorflow as tf
 
-from server.engines.dynamic import host, layout, lists
-from server.engines.dynamic.signatures import Signature
-from server.engines.dynamic.values import ExampleFailed, Items, Ref, Rows, Shape, Shared
-from vectorizer.program import Op, Program, Var
+from server.engines.dynamic.regions import Part, region
+from server.engines.dynamic.signatures import Signature, Signatures
+from server.engines.dynamic.values import Column, Indices, Kind
 
 if TYPE_CHECKING:
-    from server.engines.dynamic.expansion import Expander, Expansion
+    from server.engines.dynamic.tape import Tape
 
 Registers = list[Any]
-Step = Callable[[Registers, "Expansion"], None]
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What a value is: `what` is "array", "value" (on the tape), "shared", "rows" or "list".
-
-    `shape`: None for an unknown size, such as the first of an array of any length. `shared`: the Shared value itself.
-    """
-
-    what: str
-    shape: tuple[int | None, ...] | None
-    dtype: Any
-    shared: Any = None
-
-
-def kind_of(value: Any) -> Kind:
-    """The kind of a value."""
-    if isinstance(value, Ref):
-        return Kind("value", value.shape, value.dtype)
-    if isinstance(value, Shared):
-        return Kind("shared", None, None, value)
-    if isinstance(value, Rows):
-        return Kind("rows", value.shape, value.dtype)
-    if isinstance(value, Items):
-        return Kind("list", value.shape, value.dtype)
-    return Kind("array", (None, *value.shape[1:]) if value.ndim else (), tf.as_dtype(value.dtype))
 
 
 class Untemplatable(Exception):
-    """The body must be expanded op by op."""
+    """The op isn't straight-line work on columns of these kinds: a template ends before it."""
 
 
-@dataclass
+class Place:
+    """Where a template is expanded: for which examples, onto which tape. `rows`: where an example is here more than
+    once, which row of ragged arrays, sequences and lists is whose."""
+
+    __slots__ = ("count", "examples", "order", "rows", "tape")
+
+    def __init__(self, tape: Tape, examples: Indices, rows: Any = None) -> None:
+        self.tape, self.examples = tape, examples
+        self.count = len(examples)
+        self.order = np.arange(self.count)
+        self.rows = rows
+
+    def of_table(self, column: Any) -> Any:
+        """A column of a table, by which that is read: where there are several rows here for one of the table's."""
+        return column if self.rows is None or not np.ndim(column) else column[self.rows]
+
+    @property
+    def table_rows(self) -> Any:
+        """By row here, the row of a table."""
+        return self.order if self.rows is None else self.rows
+
+    def some(self, rows: Any) -> Place:
+        """Some of the examples (`rows`: positions, or bools)."""
+        return Place(self.tape, self.examples[rows])
+
+
+Step = Callable[[Registers, Place], None]
+
+
 class Template:
-    """Nodes as columns: signature, number of operands, first result (counted from the instance's first value), and the
-    registers of all operands."""
+    """`steps` are (what to do, registers read, registers written; None: it must be done). Nodes are columns: signature,
+    number of operands, first result (counted from the instance's first value), number of results, and the registers
+    of all operands."""
 
-    inputs: int
-    registers: Registers = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
-    signatures: list[int] = field(default_factory=list)
-    arities: list[int] = field(default_factory=list)
-    operands: list[int] = field(default_factory=list)
-    offsets: list[int] = field(default_factory=list)
-    results: list[tuple[int, int]] = field(default_factory=list)  # register, offset of the value that it holds
-    values: int = 0
-    outputs: list[tuple[int, Kind]] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.registers: Registers = []
+        self.steps: list[tuple[Step, Sequence[int], Sequence[int] | None]] = []
+        self.signatures: list[Signature] = []
+        self.arities: list[int] = []
+        self.offsets: list[int] = []
+        self.operands: list[int] = []
+        self.made: dict[int, int] = {}  # by register: offset of the value whose numbers it holds
+        self.values = 0
+        self.outputs: list[tuple[int, Kind]] = []
+        self.columns: tuple[Any, ...] = ()
+        self._late: set[int] = set()  # registers whose data follows from numbers of results
+        self._before: list[Step] = []
+        self._results: list[tuple[int, int]] = []
+        self._after: list[Step] = []
+        self._external: list[int] = []
 
-    def keeps(self, kinds: tuple[Kind, ...]) -> bool:
-        """Whether the outputs are of these kinds: then the next step of the loop has the same template."""
-        return tuple(kind for _, kind in self.outputs) == kinds
+    def register(self, value: Any = None) -> int:
+        """A new register."""
+        self.registers.append(value)
+        return len(self.registers) - 1
 
-    def expand(self, inputs: Sequence[Any], expansion: Expansion) -> list[Any]:
-        """Appends the nodes to the expansion's tape; the outputs as values."""
+    def snapshot(self) -> tuple[int, ...]:
+        """How far it is; for `back_to`."""
+        return len(self.steps), len(self.signatures), len(self.operands), self.values
+
+    def back_to(self, snapshot: tuple[int, ...]) -> None:
+        """Forgets what was added since."""
+        steps, nodes, operands, self.values = snapshot
+        del self.steps[steps:], self.signatures[nodes:], self.arities[nodes:], self.offsets[nodes:]
+        del self.operands[operands:]
+        self.made = {register: offset for register, offset in self.made.items() if offset < self.values}
+
+    def step(self, step: Step, reads: Sequence[int], writes: Sequence[int] | None) -> None:
+        """Something to do at each expansion."""
+        self.steps.append((step, reads, writes))
+        if any(register in self._late or register in self.made for register in reads):
+            self._late.update(writes or ())
+
+    def node(self, signature: Signature, operands: Sequence[int]) -> list[int]:
+        """A node; the registers of its results. Raises Untemplatable for operands that are known only when the results
+        of other nodes have their numbers."""
+        if not self._late.isdisjoint(operands):
+            raise Untemplatable("reads from a list what was just written")
+        self.signatures.append(signature)
+        self.arities.append(len(operands))
+        self.offsets.append(self.values)
+        self.operands += operands
+        registers = []
+        for _ in signature.outputs:
+            register = self.register()
+            self.made[register] = self.values
+            self.values += 1
+            registers.append(register)
+        return registers
+
+    def finish(self, outputs: Sequence[tuple[int, Kind]], fuse: Signatures | None = None) -> None:
+        """All is there; steps whose results nobody reads are dropped. `fuse`: where the nodes' region gets its
+        signature; None leaves them single."""
+        self.outputs = list(outputs)
+        needed = {register for register, _ in outputs} | set(self.operands)
+        kept = []
+        for step, reads, writes in reversed(self.steps):
+            if writes is None or not needed.isdisjoint(writes):
+                needed |= set(reads)
+                kept.append((step, reads, writes))
+        self.steps = kept[::-1]
+        # Steps that read results of nodes run after these have their numbers.
+        late = self._late | set(self.made)
+        for step, reads, _ in self.steps:
+            (self._before if late.isdisjoint(reads) else self._after).append(step)
+        inner = {register for register, _ in outputs} | {k for _, reads, _ in self.steps for k in reads}
+        if fuse is not None and len(self.signatures) > 1:
+            self._fuse(fuse, [register for register in self.made if register in inner])
+        self._results = [(register, offset) for register, offset in self.made.items() if register in inner]
+        self._external = list(dict.fromkeys(k for k in self.operands if k not in self.made))
+        self._link()
+
+    def _fuse(self, signatures: Signatures, shown: Sequence[int]) -> None:
+        """One node instead of all, whose results are the registers `shown`."""
+        inputs: dict[int, int] = {}  # by register: arena
+        at = 0
+        for signature, arity in zip(self.signatures, self.arities, strict=True):
+            for position, register in enumerate(self.operands[at : at + arity]):
+                if register not in self.made:
+                    inputs[register] = signature.reads[0 if signature.packed else position]
+            at += arity
+        place_of = {register: position for position, register in enumerate(inputs)}
+        place_of |= {register: len(inputs) + offset for register, offset in self.made.items()}
+        parts, at = [], 0
+        for signature, arity, offset in zip(self.signatures, self.arities, self.offsets, strict=True):
+            own = tuple(place_of[register] for register in self.operands[at : at + arity])
+            first = len(inputs) + offset
+            parts.append(Part(signature, own, tuple(range(first, first + len(signature.outputs)))))
+            at += arity
+        if not shown:
+            self.signatures, self.arities, self.offsets, self.operands = [], [], [], []
+            self.made, self.values = {}, 0
+            return
+        whole = region(signatures, parts, list(inputs.values()), [place_of[register] for register in shown])
+        self.signatures, self.arities, self.offsets, self.operands = [whole], [len(inputs)], [0], list(inputs)
+        self.made = {register: offset for offset, register in enumerate(shown)}
+        self.values = len(shown)
+
+    def _link(self) -> None:
+        code_of = {register: -1 - position for position, register in enumerate(self._external)} | self.made
+        self.columns = tuple(
+            np.array(column, np.int64)
+            for column in (
+                [signature.index for signature in self.signatures],
+                self.offsets,
+                self.arities,
+                [len(signature.outputs) for signature in self.signatures],
+                [code_of[register] for register in self.operands],
+            )
+        )
+
+    def expand(self, inputs: Sequence[Any], place: Place) -> list[Column]:
+        """Appends an instance for each example of `place`."""
         registers = self.registers.copy()
-        for k, value in enumerate(inputs):
-            registers[k] = value.index if type(value) is Ref else value
-        first = expansion.tape.new_values(self.values)
-        for register, offset in self.results:
-            registers[register] = first + offset
-        for step in self.steps:
-            step(registers, expansion)
-        nodes = expansion.tape.nodes
-        nodes.example += [expansion.example] * len(self.signatures)
-        nodes.signature += self.signatures
-        nodes.arity += self.arities
-        nodes.result += [first + offset for offset in self.offsets]
-        nodes.operands += [registers[k] for k in self.operands]
-        return [
-            Ref(registers[k], kind.shape, kind.dtype) if kind.what == "value" else registers[k]  # type: ignore[arg-type]  # known in full
-            for k, kind in self.outputs
-        ]
+        registers[: len(inputs)] = inputs
+        for step in self._before:
+            step(registers, place)
+        if self.signatures:
+            first = place.tape.new_values(place.count * self.values)
+            firsts = first + self.values * place.order
+            for register, offset in self._results:
+                registers[register] = firsts + offset
+            external = np.empty((len(self._external), place.count), np.int64)
+            for position, register in enumerate(self._external):
+                external[position] = registers[register]
+            place.tape.append(self, firsts, external, place.examples)
+        for step in self._after:
+            step(registers, place)
+        return [Column(kind, registers[register]) for register, kind in self.outputs]
 
+    def expand_chain(self, inputs: Sequence[Any], flat: Any, carried: Sequence[Any], lists: Sequence[Any]) -> Any:
+        """Appends an instance for each step of each example (see `counted_loops.py`), whose last outputs are carried.
 
-def compile_template(expander: Expander, program: Program, kinds: Sequence[Kind]) -> Template | None:
-    """The template of a body whose inputs are of these kinds; None if it has none."""
-    try:
-        return _Compiler(expander, program, kinds).template
-    except (Untemplatable, ExampleFailed):
-        return None
-
-
-class _Compiler:
-    """Goes through the body once. `_known` says of each Var its register and kind."""
-
-    def __init__(self, expander: Expander, program: Program, kinds: Sequence[Kind]) -> None:
-        self._expander = expander
-        self.template = Template(len(kinds))
-        self._known: dict[Var, tuple[int, Kind]] = {}
-        for var, kind in zip(program.inputs, kinds, strict=True):
-            self._known[var] = (self._register(), kind)
-        for op in program.ops:
-            if op.type != "Const":
-                self._compile(op)
-        self.template.outputs = [self._operand(var) for var in program.outputs]
-
-    def _register(self, value: Any = None) -> int:
-        self.template.registers.append(value)
-        return len(self.template.registers) - 1
-
-    def _operand(self, var: Var) -> tuple[int, Kind]:
-        if var.constant is not None and var not in self._known:
-            value = self._expander.constant(var)
-            self._known[var] = (self._register(value), kind_of(value))
-        return self._known[var]
-
-    def _compile(self, op: Op) -> None:
-        operands = [self._operand(var) for var in op.inputs]
-        kinds = [kind.what for _, kind in operands]
-        if op.bodies or op.type == "Assert":
-            raise Untemplatable
-        if op.type in ("Identity", "StopGradient", "PreventGradient", "IdentityN", "EnsureShape"):
-            self._known.update(zip(op.outputs, operands, strict=True))
-        elif lists.handles(op):
-            self._compile_list(op, operands)
-        elif kinds and kinds[0] == "rows":
-            self._compile_pick(op, operands)
-        elif all(what == "array" for what in kinds):
-            self._compile_host(op, operands)
-        elif all(what == "shared" or var.constant is not None for what, var in zip(kinds, op.inputs, strict=True)):
-            values = [kind.shared if kind.what == "shared" else self.template.registers[k] for k, kind in operands]
-            for var, value in zip(op.outputs, self._expander.once(op, values), strict=True):
-                self._known[var] = (self._register(value), kind_of(value))
-        else:
-            self._compile_node(op, operands)
-
-    # -- host -------------------------------------------------------------------------------------------------------
-
-    def _compile_host(self, op: Op, operands: Sequence[tuple[int, Kind]]) -> None:
-        if not host.stays_on_host(op):
-            self._compile_node(op, operands)
-            return
-        registers = [k for k, _ in operands]
-        constant = [
-            self.template.registers[k] if var.constant is not None else None
-            for k, var in zip(registers, op.inputs, strict=True)
-        ]
-        compute = host.compiled(op, constant)
-        made = [self._register() for _ in op.outputs]
-        for register, var in zip(made, op.outputs, strict=True):
-            self._known[var] = (register, self._host_kind(op, var, operands))
-
-        def step(values: Registers, expansion: Expansion) -> None:
-            for register, value in zip(made, compute([values[k] for k in registers]), strict=True):
-                values[register] = value
-
-        self.template.steps.append(step)
-
-    @staticmethod
-    def _host_kind(op: Op, var: Var, operands: Sequence[tuple[int, Kind]]) -> Kind:
-        if var.shape.rank is None:
-            raise Untemplatable
-        return Kind("array", tuple(var.shape.as_list()), var.dtype)
-
-    def _leaf(self, register: int, kind: Kind) -> tuple[int, Kind]:
-        """The array as a value on the tape."""
-        if kind.shape is None or None in kind.shape:
-            raise Untemplatable
-        made, dtype = self._register(), kind.dtype
-
-        def step(values: Registers, expansion: Expansion) -> None:
-            values[made] = expansion.tape.leaf(values[register], dtype).index
-
-        self.template.steps.append(step)
-        return made, Kind("value", kind.shape, dtype)
-
-    # -- rows and lists ---------------------------------------------------------------------------------------------
-
-    def _compile_pick(self, op: Op, operands: Sequence[tuple[int, Kind]]) -> None:
-        (rows, kind), (index, index_kind) = operands[0], operands[1]
-        if op.type != "GatherV2" or index_kind.what != "array" or index_kind.shape != () or not self._plain_gather(op):
-            raise Untemplatable
-        made, dtype = self._register(), kind.dtype
-
-        def step(values: Registers, expansion: Expansion) -> None:
-            values[made] = expansion.ref(expansion.picked(values[rows], values[index]), dtype).index
-
-        self.template.steps.append(step)
-        self._known[op.outputs[0]] = (made, Kind("value", kind.shape, dtype))
-
-    @staticmethod
-    def _plain_gather(op: Op) -> bool:
-        axis = op.inputs[2].constant
-        return axis is not None and int(axis) == 0 and not op.attrs.get("batch_dims", 0)
-
-    def _compile_list(self, op: Op, operands: Sequence[tuple[int, Kind]]) -> None:
-        if op.type == "TensorListSetItem" and not op.attrs.get("resize_if_index_out_of_bounds"):
-            self._compile_set(op, operands)
-        elif op.type in ("TensorListGetItem", "TensorListGather"):
-            self._compile_get(op, operands)
-        else:
-            raise Untemplatable
-
-    def _compile_set(self, op: Op, operands: Sequence[tuple[int, Kind]]) -> None:
-        (items, kind), (index, index_kind), (value, value_kind) = operands
-        if index_kind.what != "array" or value_kind.what not in ("value", "array"):
-            raise Untemplatable
-        made, shape, dtype = self._register(), value_kind.shape, value_kind.dtype
-        on_tape = value_kind.what == "value"
-
-        def step(values: Registers, expansion: Expansion) -> None:
-            new = Ref(values[value], shape, dtype) if on_tape else values[value]  # type: ignore[arg-type]  # known in full
-            values[made] = lists.written(values[items], values[index], new)
-
-        self.template.steps.append(step)
-        self._known[op.outputs[0]] = (made, kind)
-
-    def _compile_get(self, op: Op, operands: Sequence[tuple[int, Kind]]) -> None:
-        (items, kind), (index, index_kind) = operands[0], operands[1]
-        shape = kind.shape or _full(op.outputs[0], op.type == "TensorListGather")
-        if index_kind.what != "array" or shape is None or None in shape or not kind.dtype.is_floating:
-            raise Untemplatable
-        element: Shape = shape  # type: ignore[assignment]  # known in full
-        count = index_kind.shape[0] if index_kind.shape else None
-        if op.type == "TensorListGather" and count is None:
-            raise Untemplatable
-        made = [self._register() for _ in range(count or 1)]
-        dtype = kind.dtype
-
-        def step(values: Registers, expansion: Expansion) -> None:
-            positions = np.atleast_1d(values[index]).tolist()
-            for register, position in zip(made, positions, strict=True):
-                values[register] = expansion.ref(lists.read(values[items], position, element), dtype).index
-
-        self.template.steps.append(step)
-        one = Kind("value", element, dtype)
-        if op.type == "TensorListGetItem":
-            self._known[op.outputs[0]] = (made[0], one)
-            return
-        signature = self._expander.signatures.of_stack(len(made), element, dtype)
-        self._add_node(signature, made, op.outputs)
-
-    # -- nodes ------------------------------------------------------------------------------------------------------
-
-    def _compile_node(self, op: Op, operands: Sequence[tuple[int, Kind]]) -> None:
-        fixed = layout.positions(op)
-        stand_ins, own = [], []
-        for k, ((register, kind), var) in enumerate(zip(operands, op.inputs, strict=True)):
-            if kind.what == "shared":
-                stand_ins.append(kind.shared)
-            elif kind.what == "array" and var.constant is not None:
-                stand_ins.append(self.template.registers[register])
-            elif k in fixed or kind.what not in ("array", "value"):
-                raise Untemplatable
-            else:
-                place, value = (register, kind) if kind.what == "value" else self._leaf(register, kind)
-                own.append(place)
-                stand_ins.append(Ref(0, value.shape, value.dtype))  # type: ignore[arg-type]  # known in full
-        signature = self._expander.signatures.of(op, stand_ins)
-        if signature.single:
-            raise Untemplatable
-        self._add_node(signature, own, op.outputs)
-
-    def _add_node(self, signature: Signature, own: Sequence[int], outputs: Sequence[Var]) -> None:
-        template = self.template
-        template.signatures.append(signature.index)
-        template.arities.append(len(own))
-        template.operands += own
-        template.offsets.append(template.values)
-        for var, shape in zip(outputs, signature.outputs, strict=True):
-            register = self._register()
-            template.results.append((register, template.values))
-            template.values += 1
-            self._known[var] = (register, Kind("value", shape, var.dtype))
-
-
-def _full(var: Var, drop_first: bool) -> tuple[int | None, ...] | None:
-    if var.shape.rank is None:
-        return None
-    return tuple(var.shape.as_list()[1 if drop_first else 0 :])
+        `carried`: (input or None, output, value numbers to start with [examples]). `lists`, which steps read and write:
+        (input, the output that is written, the list's column, at which positions [instances]). None if a step would
+        write beyond a list, or need what comes later.
+        """
+        place = flat.place
+        registers = self.registers.copy()
+        registers[: len(inputs)] = inputs
+        first = place.tape.new_values(place.count * self.values)
+        firsts = first + self.values * place.order
+        for register, offset in self._results:
+            registers[register] = firsts + offset
+        for register, output, start in carried:
+            if register is not None:
+                before = np.empty_like(firsts)
+                before[1:] = registers[self.outputs[output][0]][:-1]
+                registers[register] = np.where(flat.times == 0, start[flat.rows], before)
+        for register, output, (_, seq), at in lists:
+            if ((at < 0) | (at >= seq.counts[flat.rows])).any():
+                return None
+            ids = seq.ids.copy()
+            ids[flat.rows, at] = registers[self.outputs[output][0]]
+            registers[register] = seq._replace(ids=ids, before=(seq.ids, firsts))
+        for step, _, _ in self.steps:
+            step(registers, place)
+        external = np.empty((len(self._external), place.count), np.int64)
+        for position, register in enumerate(self._external):
+            external[position] = registers[register]
+        if ((external >= firsts) & (external < first + place.count * self.values)).any():
+            return None
+        place.tape.append(self, firsts, external, place.examples)
+        return [Column(kind, registers[register]) for register, kind in self.outputs]

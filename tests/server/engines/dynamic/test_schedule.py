@@ -6,22 +6,22 @@ from server.engines.dynamic.schedule import Graph, by_agenda, by_depth, depths
 
 
 def graph(nodes, single=(), costly=()):
-    """`nodes`: (signature letter, operands by position) in topological order."""
-    edges = [(operand, consumer) for consumer, (_, operands) in enumerate(nodes) for operand in operands]
-    producers = np.array([producer for producer, _ in edges], np.int64)
-    consumers = np.array([consumer for _, consumer in edges], np.int64)
+    """`nodes`: (signature letter, operands by position) in topological order; letters in `single` can't be batched."""
+    letters = sorted({letter for letter, _ in nodes})
+    starts = np.cumsum([0, *(len(operands) for _, operands in nodes)])
+    operands = np.array([operand for _, operands in nodes for operand in operands], np.int64)
     return Graph(
-        signature=np.array([ord(letter) for letter, _ in nodes]),
-        single=np.array([k in single for k in range(len(nodes))], bool),
-        costly=np.array([letter in costly for letter, _ in nodes], bool),
-        producers=producers,
-        consumers=consumers,
-        depth=depths(len(nodes), producers, consumers),
+        signature=np.array([letters.index(letter) for letter, _ in nodes], np.int64),
+        single=np.array([letter in single for letter in letters], bool),
+        costly=np.array([letter in costly for letter in letters], bool),
+        starts=starts,
+        operands=operands,
+        depth=depths(starts, operands),
     )
 
 
 def groups(launches):
-    return [sorted(launch.tolist()) for launch in launches]
+    return [sorted(launch.tolist()) for launch in launches.groups()]
 
 
 # Two chains of lengths 2 and 3: nodes 0-1, and 2-3-4.
@@ -68,9 +68,9 @@ def test_of_equal_depth_cheap_ones_run_before_products():
 
 def test_what_cannot_be_batched_runs_first_and_alone():
     nodes = [("A", []), ("S", []), ("S", []), ("A", [1])]
-    assert groups(by_agenda(graph(nodes, single={1, 2}))) == [[1], [2], [0, 3]]
-    assert [0] in groups(by_depth(graph(nodes, single={1, 2})))
-    assert [1] in groups(by_depth(graph(nodes, single={1, 2})))
+    assert groups(by_agenda(graph(nodes, single="S"))) == [[1], [2], [0, 3]]
+    assert [0] in groups(by_depth(graph(nodes, single="S")))
+    assert [1] in groups(by_depth(graph(nodes, single="S")))
 
 
 def test_an_operand_read_twice_is_waited_for_once():
@@ -79,8 +79,8 @@ def test_an_operand_read_twice_is_waited_for_once():
 
 
 def test_nothing_to_run():
-    assert by_depth(graph([])) == []
-    assert by_agenda(graph([])) == []
+    assert groups(by_depth(graph([]))) == []
+    assert groups(by_agenda(graph([]))) == []
 
 
 def test_every_node_runs_once_and_after_its_operands():
