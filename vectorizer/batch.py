@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from vectorizer.effects import Randomness
-from vectorizer.values import NotConvertible, Size, Value, as_rows, at_axis, number
+from vectorizer.values import NotConvertible, Size, Value, as_rows, at_axis, number, size_mask
 
 _LARGEST_SIZE = 2**24  # elements; a bound above that is one of a counter and says nothing of a size
 
@@ -65,6 +65,12 @@ class Batch:
         if self.active is not None:
             good = tf.logical_or(good, tf.logical_not(self.active))
         self._ok = good if self._ok is None else tf.logical_and(self._ok, good)
+
+    def fail_where(self, bad: Any, value: Value) -> None:
+        """Fail the rows where `bad`, one flag for each element of `value`, holds for any that isn't padding."""
+        for axis, size in value.sizes.items():
+            bad = tf.logical_and(bad, size_mask(size, value.rank, axis))
+        self.check(tf.logical_not(any_per_row(bad, value.batched)))
 
     def replace_ok(self, ok: Any) -> None:
         """Take over `ok` from a loop or branch that carried it."""
@@ -138,3 +144,9 @@ def require_static(value: Value, what: str) -> Any:
     if known is None:
         raise NotConvertible(f"{what} isn't known when the program is built")
     return known
+
+
+def any_per_row(flags: Any, is_batched: bool) -> Any:
+    """Reduce bool `[B, ...]` to `[B]`, or a shared one to a scalar."""
+    rank = flags.shape.rank
+    return tf.reduce_any(flags, axis=list(range(1 if is_batched else 0, rank)))

@@ -29,13 +29,13 @@ class BatchedProgram:
             flat = list(self._call([*arrays, *sizes, tf.constant(rows)]))
         return flat[: self._outputs], flat[self._outputs : -1], flat[-1]
 
-    def traced(self, inputs: Sequence[Any], lengths: Sequence[Any], rows: int) -> tuple[list[Any], list[Any], Any]:
+    def traced(self, inputs: Sequence[Any], lengths: Sequence[Any], rows: Any) -> tuple[list[Any], list[Any], Any]:
         """The same as a part of a program: within graphs, and recorded by gradient tapes."""
         arrays, sizes = self._tensors(inputs, lengths)
         if arrays and arrays[0].shape[0] == 0:
             flat = self._empty()
             return flat[: self._outputs], flat[self._outputs : -1], flat[-1]
-        outputs, out_lengths, ok = self.concrete(arrays, sizes, tf.constant(rows))
+        outputs, out_lengths, ok = self.concrete(arrays, sizes, tf.convert_to_tensor(rows, tf.int32))
         return list(outputs), list(out_lengths), ok
 
     def _empty(self) -> list[Any]:

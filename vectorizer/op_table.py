@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from vectorizer.registry import Compilable, supported_ops
+from vectorizer.registry import Compilable, SupportedOp, supported_ops
+from vectorizer.xla_kernels import DOMAINS
 
 _CONTROL_FLOW = (
     "While",
@@ -41,8 +42,13 @@ _COLUMNS = ("op", "family", "fails a row when", "XLA")
 
 def op_rows() -> list[tuple[str, str, str, str]]:
     """(op type, family, what is checked, whether XLA compiles it), by name; control flow is not a converter's."""
-    rows = [(op.name, op.family.replace("_", " "), op.checks, _under_xla(op.compilable)) for op in supported_ops()]
+    rows = [(op.name, op.family.replace("_", " "), _checks(op), _under_xla(op.compilable)) for op in supported_ops()]
     return sorted(rows + [(name, "control flow", "", "yes") for name in _CONTROL_FLOW])
+
+
+def _checks(op: SupportedOp) -> str:
+    kind, _ = DOMAINS.get(op.name, ("", None))
+    return "; ".join(filter(None, [op.checks, kind and f"compiled: a number isn't {kind}"]))
 
 
 def _under_xla(compilable: Compilable) -> str:

@@ -119,6 +119,10 @@ def convert(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     Raises NotConvertible if there is no rule for these operands, KeyError for an op type without converter.
     """
     rule = find(op.type)
+    for position, value in enumerate(inputs if op.type in xla_kernels.DOMAINS else ()):
+        foreign = xla_kernels.outside_domain(op.type, position, value.tensor)
+        if foreign is not None:
+            batch.fail_where(foreign, value)
     if not any(value.batched for value in inputs) and not (rule and rule.always):
         return run_unchanged(op, inputs)
     if rule is None:

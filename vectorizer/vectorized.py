@@ -274,8 +274,8 @@ class Vectorized:
 
         Returns (outputs, their lengths, ok); outputs in the function's own structure, lengths per `output_dims`.
         """
-        count = len(arrays[0]) if rows is None else rows
-        outputs, out_lengths, ok = self._flexible.traced(arrays, lengths, count)
+        size = self._common_rows(arrays)
+        outputs, out_lengths, ok = self._flexible.traced(arrays, lengths, size if rows is None else rows)
         return self._pack(outputs), out_lengths, ok
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
@@ -285,7 +285,7 @@ class Vectorized:
         """
         values = [named[name] for name in self.input_names] if named else list(arguments)
         arrays, lengths = self._densify(values)
-        outputs, out_lengths, ok = self._flexible.traced(arrays, lengths, dimension(arrays[0], 0))
+        outputs, out_lengths, ok = self._flexible.traced(arrays, lengths, self._common_rows(arrays))
         if hasattr(ok, "numpy"):
             if alone := self._run_flagged(arrays, lengths, ok):
                 rows = [self._row_of(outputs, out_lengths, row, alone) for row in range(len(ok))]
@@ -309,6 +309,20 @@ class Vectorized:
         outputs, out_lengths, ok = self._flexible.traced(arrays, lengths, len(examples))
         alone = self._run_flagged(arrays, lengths, ok)
         return [self._pack(self._row_of(outputs, out_lengths, row, alone)) for row in range(len(examples))]
+
+    def _common_rows(self, arrays: Sequence[Any]) -> Any:
+        """How many examples the inputs hold, one included: a single one isn't stretched to fit the others."""
+        counts = [np.shape(array)[0] if isinstance(array, np.ndarray) else dimension(array, 0) for array in arrays]
+        known = {count for count in counts if isinstance(count, int)}
+        if len(known) > 1:
+            each = ", ".join(f"{name} {count}" for name, count in zip(self.input_names, counts, strict=True))
+            raise ValueError(f"the inputs of {self.name} differ in their number of examples: {each}")
+        if len(known) == 1 and all(isinstance(count, int) for count in counts):
+            return counts[0]
+        message = f"the inputs of {self.name} differ in their number of examples"
+        checks = [tf.debugging.assert_equal(count, counts[0], message) for count in counts[1:]]
+        with tf.control_dependencies([check for check in checks if check is not None]):
+            return tf.identity(counts[0])
 
     def _densify(self, values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         arrays, lengths = [], []

@@ -22,6 +22,26 @@ Respelt = Callable[[str, Kernel, Sequence[Any], Mapping[str, Any]], list[Any]]
 _under_xla: ContextVar[bool] = ContextVar("under_xla", default=False)
 _RESPELT: dict[str, Respelt] = {}
 
+_FINITE = """Cholesky MatrixTriangularSolve Qr Svd AdjustHue AdjustSaturation HSVToRGB RGBToHSV Polygamma Zeta
+    LRN LRNGrad MaxPoolGrad MaxPoolGradV2 MaxPool3DGrad"""
+_POSITIVE = "Igamma Igammac IgammaGradA"
+_FINITE_PARAMETERS = "FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3"
+DOMAINS: dict[str, tuple[str, int]] = {
+    **dict.fromkeys(_FINITE.split(), ("finite", 0)),
+    **dict.fromkeys(_POSITIVE.split(), ("positive", 0)),
+    **dict.fromkeys(_FINITE_PARAMETERS.split(), ("finite", 1)),
+}
+"""What operands, from the given one on, must be for XLA to answer as TensorFlow does; compiled, other rows fail."""
+
+
+def outside_domain(op_type: str, position: int, tensor: Any) -> Any:
+    """Where an operand isn't what `DOMAINS` wants of it (bool, as `tensor`), or None if it wants nothing."""
+    kind, first = DOMAINS[op_type]
+    if position < first or not tensor.dtype.is_floating or not compiling():
+        return None
+    finite = tf.math.is_finite(tensor)
+    return tf.logical_not(tf.logical_and(finite, tensor > 0) if kind == "positive" else finite)
+
 
 @contextmanager
 def under_xla(compiled: bool = True) -> Iterator[None]:
@@ -82,9 +102,7 @@ def _all_or_nothing(op_type: str, kernel: Kernel, tensors: Sequence[Any], attrs:
     (factor,) = kernel(tensors)
     if factor.dtype.is_complex:
         return [factor]
-    read = tf.linalg.band_part(tensors[0], -1, 0)
-    finite, spoilt = tf.reduce_all(tf.math.is_finite(read), [-2, -1]), tf.reduce_any(tf.math.is_nan(factor), [-2, -1])
-    failed = tf.logical_and(finite, spoilt)
+    failed = tf.reduce_any(tf.math.is_nan(factor), [-2, -1])
     nothing = tf.linalg.band_part(tf.fill(tf.shape(factor), tf.constant(np.nan, factor.dtype)), -1, 0)
     return [tf.where(failed[..., None, None], nothing, factor)]
 

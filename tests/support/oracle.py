@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
@@ -44,25 +44,25 @@ def check(
     slack: int = 2,
     rtol: float = 1e-5,
     atol: float = 1e-5,
-    picky: bool = False,
+    picky: Literal["never", "compiled", "always"] = "never",
 ) -> Vectorized:
     """Compare `fn` over the batch of `examples` with `fn` on each. Returns the Vectorized.
 
     `fixed`: also with all shapes fixed, in plain TensorFlow. `slack`: by how much fixed shapes are longer than the
-    longest example, for programs that make longer ones. `picky`: a row may be flagged that the function accepts, which
-    is then run alone.
+    longest example, for programs that make longer ones. `picky`: when a row may be flagged that the function
+    accepts (it is then run alone).
     """
     v = fn if isinstance(fn, Vectorized) else vectorize(fn, specs)
     if fallbacks is not None:
         assert len(v.report.fallbacks) == fallbacks, str(v.report)
     expected = [per_example(v, example) for example in examples]
-    _compare(v, flexible(v), examples, expected, len(examples), None, rtol, atol, picky)
+    _compare(v, flexible(v), examples, expected, len(examples), None, rtol, atol, picky == "always")
     rooms = _rooms(v, examples, slack)
     rows = len(examples) + 1
     if fixed:
-        _compare(v, v.compile(rows, rooms), examples, expected, rows, rooms, rtol, atol, picky)
+        _compare(v, v.compile(rows, rooms), examples, expected, rows, rooms, rtol, atol, picky == "always")
     if jit and v.compilable and not v.report.fallbacks:
-        _compare(v, v.compile(rows, rooms, jit=True), examples, expected, rows, rooms, rtol, atol, picky)
+        _compare(v, v.compile(rows, rooms, jit=True), examples, expected, rows, rooms, rtol, atol, picky != "never")
     return v
 
 

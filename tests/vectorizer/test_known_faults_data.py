@@ -124,6 +124,15 @@ def test_one_element_is_not_stretched_to_many():
     x = tf.constant(draw(1, 3))
     assert vectorized_map(lambda row: row * 2.0, x).shape == [1, 3]
     assert vectorized_map(lambda row: tf.tensordot(row, tf.ones([3, 4]), 1), x).shape == [1, 4]
+    v = vectorize(lambda x, y: x + y, [NUMBER, NUMBER])
+    for one, other in ((1, 4), (4, 1), (3, 4)):
+        for call in (v, v.padded, tf.function(v)):
+            with pytest.raises(ValueError, match=f"differ in their number of examples: 0 {one}, 1 {other}"):
+                call(tf.ones([one]), tf.ones([other]))
+    unknown = [tf.TensorSpec([None]), tf.TensorSpec([None])]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="differ in their number of examples"):
+        tf.function(v, input_signature=unknown)(tf.ones([1]), tf.ones([4]))
+    assert tf.function(v, input_signature=unknown)(tf.ones([4]), tf.ones([4])).shape == [4]
 
 
 def test_what_runs_once_for_each_row_is_said():

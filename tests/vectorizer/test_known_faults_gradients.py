@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests.support.oracle import check
-from vectorizer import grad, hessian, jacobian, vectorize, vectorized_map
+from vectorizer import drop_ins, grad, hessian, jacobian, vectorize, vectorized_map
 
 R = np.random.default_rng(11)
 NUMBER, COUNT = tf.TensorSpec([], tf.float32), tf.TensorSpec([], tf.int32)
@@ -293,3 +293,22 @@ def test_a_program_that_nobody_holds_any_more_is_freed():
     del v
     gc.collect()
     assert [program() for program in programs] == [None] * 3
+
+
+def test_every_step_of_a_training_loop_uses_the_same_program():
+    """tensorflow#43593, of the drop-in: a new lambda of the same code and values adds nothing to what is kept"""
+    weight, kept = tf.Variable(2.0), drop_ins._programs._kept
+    sizes = []
+    for _ in range(4):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(vectorized_map(lambda x: x * weight, tf.ones([3])))
+        weight.assign_sub(0.1 * tape.gradient(loss, weight))
+        sizes.append(len(kept))
+    assert len(set(sizes)) == 1
+
+
+def test_the_programs_of_many_functions_are_not_all_kept():
+    programs = drop_ins._Programs(limit=2)
+    for name in "abc":
+        programs.add(name, name)
+    assert [programs.get(name) for name in "abc"] == [None, "b", "c"]

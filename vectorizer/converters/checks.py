@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from vectorizer.batch import Batch
-from vectorizer.converters.elementwise import fail_where
 from vectorizer.program import Op
 from vectorizer.registry import converts
 from vectorizer.values import Value
@@ -24,7 +23,7 @@ def convert_assert(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]
 def convert_check_numerics(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Rows with an element that is NaN or infinite fail."""
     (value,) = inputs
-    fail_where(tf.logical_not(tf.math.is_finite(value.tensor)), value, batch)
+    batch.fail_where(tf.logical_not(tf.math.is_finite(value.tensor)), value)
     return [value]
 
 

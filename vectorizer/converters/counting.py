@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from vectorizer.batch import Batch
 from vectorizer.converters.alignment import align_pair
-from vectorizer.converters.elementwise import fail_where
 from vectorizer.program import Op
 from vectorizer.registry import converts
 from vectorizer.values import NotConvertible, Size, Value, batched, dimension, fill_padding, shared, size_mask
@@ -34,7 +33,7 @@ def convert_ragged_bincount(op: Op, inputs: Sequence[Value], batch: Batch) -> li
     values = Value(batch.rows(values), True, values.sizes)
     if weighted and (0 in values.sizes or 0 in weights.sizes):
         values, weights = align_pair(values, 0, weights, 0, batch)
-    fail_where(values.tensor < 0, values, batch)
+    batch.fail_where(values.tensor < 0, values)
     kinds = tf.cast(count.tensor, tf.int32)
     batch.check(kinds >= 0)
     kinds = tf.maximum(kinds, 0)

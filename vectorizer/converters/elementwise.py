@@ -11,7 +11,7 @@ from vectorizer.batch import Batch
 from vectorizer.converters.alignment import agree, align
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay, run_unchanged
-from vectorizer.values import Value, batched, negated, size_mask, vector
+from vectorizer.values import Value, batched, negated, vector
 
 UNARY = """
     Abs Acos Acosh Asin Asinh Atan Atanh BesselI0e BesselI1e Cast Ceil ComplexAbs Angle Conj Cos Cosh Digamma
@@ -174,7 +174,7 @@ def convert_division(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Valu
     divisor = inputs[1]
     if divisor.dtype.is_integer and not _known_nonzero(divisor):
         zero = divisor.tensor == tf.zeros([], divisor.dtype)
-        fail_where(zero, divisor, batch)
+        batch.fail_where(zero, divisor)
         safe = tf.where(zero, tf.ones([], divisor.dtype), divisor.tensor)
         inputs = [inputs[0], Value(safe, divisor.batched, divisor.sizes)]
     return _binary_if_batched(op, inputs, batch)
@@ -195,26 +195,13 @@ def _known_nonzero(divisor: Value) -> bool:
     return known is not None and bool((known != 0).all())
 
 
-def any_per_row(flags: Any, is_batched: bool) -> Any:
-    """Reduce bool `[B, ...]` to `[B]`, or a shared one to a scalar."""
-    rank = flags.shape.rank
-    return tf.reduce_any(flags, axis=list(range(1 if is_batched else 0, rank)))
-
-
-def fail_where(bad: Any, value: Value, batch: Batch) -> None:
-    """Fail the rows where `bad`, one flag for each element of `value`, holds for any that isn't padding."""
-    for axis, size in value.sizes.items():
-        bad = tf.logical_and(bad, size_mask(size, value.rank, axis))
-    batch.check(tf.logical_not(any_per_row(bad, value.batched)))
-
-
 @converts("Pow", checks="an integer to a negative power")
 def convert_power(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Integers know no negative powers: such rows fail."""
     exponent = inputs[1]
     if exponent.dtype.is_integer:
         negative = exponent.tensor < 0
-        fail_where(negative, exponent, batch)
+        batch.fail_where(negative, exponent)
         safe = tf.where(negative, tf.zeros([], exponent.dtype), exponent.tensor)
         inputs = [inputs[0], Value(safe, exponent.batched, exponent.sizes)]
     return _binary_if_batched(op, inputs, batch)

@@ -13,7 +13,6 @@ import tensorflow as tf
 from vectorizer.batch import Batch, require_static
 from vectorizer.converters.alignment import align_pair
 from vectorizer.converters.convolution import fold, unfold
-from vectorizer.converters.elementwise import fail_where
 from vectorizer.converters.filters import depthwise_per_example
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay, run_unchanged
@@ -89,10 +88,10 @@ def convert_crops(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
         raise NotConvertible("crops of ragged images, or to sizes that differ between examples")
     count = _image_count(images, size, of_images)
     good = tf.logical_and(numbers.tensor >= 0, numbers.tensor < count)
-    fail_where(tf.logical_not(good), numbers, batch)
+    batch.fail_where(tf.logical_not(good), numbers)
     safe = Value(tf.where(good, numbers.tensor, 0), numbers.batched, numbers.sizes)
     near = tf.abs(boxes.tensor) < _FAR  # beyond, TensorFlow's kernels compute indices that overflow, and crash
-    fail_where(tf.logical_not(near), boxes, batch)
+    batch.fail_where(tf.logical_not(near), boxes)
     boxes = Value(tf.where(near, boxes.tensor, 0), boxes.batched, boxes.sizes)
     if not any(value.batched for value in inputs):
         tensors = [*(value.tensor for value in images), boxes.tensor, safe.tensor]
@@ -196,13 +195,15 @@ def convert_combined_suppression(op: Op, inputs: Sequence[Value], batch: Batch) 
     return [batched(unfold(result, boxes)) for result in results]
 
 
-@converts("AdjustHue AdjustSaturation AdjustContrastv2")
+@converts("AdjustHue AdjustSaturation AdjustContrastv2", checks="amounts differ, and a number isn't finite")
 def convert_adjustment(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """Hue, saturation or contrast changed by an amount; where it differs between examples, by arithmetic."""
     images, amount = inputs
     _dense(inputs)
     if not amount.batched:
-        return [batched(replay(op, [images.tensor, amount.tensor])[0])]
+        return [Value(replay(op, [images.tensor, amount.tensor])[0], images.batched)]
+    for value in (images, amount):
+        batch.fail_where(tf.logical_not(tf.math.is_finite(value.tensor)), value)
     rows = batch.rows(images)
     by = tf.cast(tf.reshape(amount.tensor, [-1] + [1] * (rows.shape.rank - 1)), rows.dtype)
     if op.type == "AdjustContrastv2":

@@ -10,9 +10,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from vectorizer.batch import Batch
+from vectorizer.batch import Batch, any_per_row
 from vectorizer.converters.alignment import align
-from vectorizer.converters.elementwise import any_per_row
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay
 from vectorizer.values import NotConvertible, Value, batched, dimension, shared

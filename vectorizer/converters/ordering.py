@@ -8,9 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from vectorizer import xla_kernels
-from vectorizer.batch import Batch, require_static
+from vectorizer.batch import Batch, any_per_row, require_static
 from vectorizer.converters.alignment import align_pair
-from vectorizer.converters.elementwise import any_per_row
 from vectorizer.converters.reductions import lowest
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay, run_unchanged

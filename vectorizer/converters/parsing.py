@@ -9,7 +9,6 @@ from typing import Any
 import tensorflow as tf
 
 from vectorizer.batch import Batch, require_static
-from vectorizer.converters.elementwise import fail_where
 from vectorizer.converters.strings import cut_into_rows, is_number
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay
@@ -37,7 +36,7 @@ def convert_decode_csv(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Va
     if any(value.batched for value in defaults):
         raise NotConvertible("default fields that differ between examples")
     good = tf.strings.regex_full_match(records.tensor, _record_pattern(op))
-    fail_where(tf.logical_not(good), records, batch)
+    batch.fail_where(tf.logical_not(good), records)
     selected = op.attrs["select_cols"]
     count = max(selected) + 1 if selected else len(defaults)
     separator = op.attrs["field_delim"].decode()
@@ -72,13 +71,13 @@ def _record_pattern(op: Op) -> str:
 def _column(text: Value, default: Value, dtype: Any, missing: str, batch: Batch) -> Value:
     absent = tf.logical_or(text.tensor == "", text.tensor == missing)
     if default.shape == [0]:
-        fail_where(absent, text, batch)
+        batch.fail_where(absent, text)
     given = tf.reshape(default.tensor, []) if default.shape != [0] else tf.zeros([], tf.int32)
     if dtype == tf.string:
         filler = given if default.shape != [0] else ""
         return Value(tf.where(absent, filler, text.tensor), text.batched, text.sizes)
     good = tf.logical_or(absent, is_number(text.tensor, dtype))
-    fail_where(tf.logical_not(good), text, batch)
+    batch.fail_where(tf.logical_not(good), text)
     readable = tf.logical_and(good, tf.logical_not(absent))
     numbers = tf.strings.to_number(tf.where(readable, text.tensor, "0"), dtype)
     return Value(tf.where(absent, tf.cast(given, dtype), numbers), text.batched, text.sizes)

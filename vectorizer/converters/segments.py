@@ -283,13 +283,17 @@ def convert_bincount(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Valu
     return [batched(result, {int(stacked): own} if own is not None else {})]
 
 
-@converts("HistogramFixedWidth", checks="the range is empty")
+@converts("HistogramFixedWidth", checks="the range is empty, or a number NaN")
 def convert_histogram(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """How many elements fall into each of so many bins of equal width; what lies outside goes to the outer ones."""
     values, bounds, count = inputs
     good = bounds.tensor[..., 0] < bounds.tensor[..., 1]
     batch.check(good)
     safe = tf.where(good[..., None], bounds.tensor, tf.constant([0, 1], bounds.dtype))
+    if values.dtype.is_floating:
+        missing = tf.math.is_nan(values.tensor)
+        batch.fail_where(missing, values)
+        values = Value(tf.where(missing, tf.zeros([], values.dtype), values.tensor), values.batched, values.sizes)
     if not any(value.batched for value in inputs):
         return [shared(replay(op, [values.tensor, safe, count.tensor])[0])]
     bins = count.static()

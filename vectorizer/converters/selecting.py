@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from vectorizer.batch import Batch
 from vectorizer.converters.alignment import align_pair
-from vectorizer.converters.elementwise import fail_where
 from vectorizer.converters.segments import segment_counts
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay
@@ -33,7 +32,7 @@ def convert_dynamic_partition(op: Op, inputs: Sequence[Value], batch: Batch) -> 
     data, partitions = inputs
     count = int(op.attrs["num_partitions"])
     good = tf.logical_and(partitions.tensor >= 0, partitions.tensor < count)
-    fail_where(tf.logical_not(good), partitions, batch)
+    batch.fail_where(tf.logical_not(good), partitions)
     if not any(value.batched for value in inputs):
         safe = tf.where(good, partitions.tensor, 0)
         return [shared(tensor) for tensor in replay(op, [data.tensor, safe])]

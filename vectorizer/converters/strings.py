@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from vectorizer.batch import Batch, require_static
 from vectorizer.converters.alignment import align
-from vectorizer.converters.elementwise import fail_where
 from vectorizer.converters.reductions import kept_sizes
 from vectorizer.program import Op
 from vectorizer.registry import converts, replay
@@ -66,7 +65,7 @@ def _well_formed(op: Op, value: Value, batch: Batch) -> Value:
         tf.strings.unicode_transcode(value.tensor, encoding, "UTF-8", errors=errors) for errors in ("replace", "ignore")
     )
     good = marked == dropped
-    fail_where(tf.logical_not(good), value, batch)
+    batch.fail_where(tf.logical_not(good), value)
     return Value(tf.where(good, value.tensor, ""), value.batched, value.sizes)
 
 
@@ -75,7 +74,7 @@ def convert_decode_base64(op: Op, inputs: Sequence[Value], batch: Batch) -> list
     """Texts that aren't web-safe base64 fail their row."""
     (value,) = inputs
     good = tf.strings.regex_full_match(value.tensor, _BASE64)
-    fail_where(tf.logical_not(good), value, batch)
+    batch.fail_where(tf.logical_not(good), value)
     return [Value(replay(op, [tf.where(good, value.tensor, "")])[0], value.batched, value.sizes)]
 
 
@@ -224,7 +223,7 @@ def convert_string_to_number(op: Op, inputs: Sequence[Value], batch: Batch) -> l
     (value,) = inputs
     dtype = op.outputs[0].dtype
     good = is_number(value.tensor, dtype)
-    fail_where(tf.logical_not(good), value, batch)
+    batch.fail_where(tf.logical_not(good), value)
     (tensor,) = replay(op, [tf.where(good, value.tensor, "0")])
     return [Value(tensor, value.batched, value.sizes)]
 
