@@ -1,7 +1,7 @@
 """The highest rate that a server carries within a latency objective. Pure arithmetic over attempts, no I/O.
 
 The search starts a little above the saturated throughput and goes down in even steps until a rate is met in one of two
-tries, so that the answer is the first that holds, and a server that queues itself to death isn't credited with a lucky lower one.
+tries. The answer is the first rate that holds.
 """
 
 from __future__ import annotations
