@@ -9,6 +9,9 @@ from typing import Any
 
 import click
 
+_WITHOUT = {"max_batch_size": "the model's own", "grpc_port": "no gRPC"}
+"""What happens without a setting that has no default, but for TensorFlow's own."""
+
 
 class LazyGroup(click.Group):
     """Imports `predict` from the clients only when it is asked for."""
@@ -161,8 +164,7 @@ def _setting_options() -> tuple[click.Option, ...]:
             value_type = click.Choice(get_args(value_type))
         elif value_type is bool:
             flag = f"{flag}/--no-{flag[2:]}"
-        default = "the model's own" if name == "max_batch_size" else setting.default
-        default = "TensorFlow's choice" if default is None else default
+        default = _WITHOUT.get(name, "TensorFlow's choice") if setting.default is None else setting.default
         meaning = setting.description or ""
         text = f"{meaning[:1].upper()}{meaning[1:]}.  [{_range(setting.metadata)}default: {default}]"
         options.append(click.Option([flag], type=value_type, default=None, help=text))

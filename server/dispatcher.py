@@ -4,6 +4,11 @@ It turns `await predict(request)` into a place in the queue and a future, does w
 sends batches to engine processes, and hands every caller its own row. Three things run beside each other: a
 batch that computes, one timer (for the next deadline, or the end of a lane's delay), and the callers that
 wait. A deadline is therefore answered on time while a batch computes; its row is dropped when it comes back.
+A batch can't be interrupted, even when all its callers have gone: only the end of its process would stop it,
+and loading the model again takes longer than any batch should. After `batch_timeout_s` that is what happens.
+
+Every row travels with the number of its request, beside it in shared memory, and its answer comes back with
+the number that was read there. A mismatch fails the whole batch, loudly: nobody gets someone else's answer.
 
 Requests that arrive in the same turn of the event loop share a batch: the decision is taken at the end of
 that turn. When a batch completes, the next is sent before the answers of this one are handed out.
@@ -19,30 +24,35 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from server.core.records import Batch, LaneSettings, Reason, Refusal, Request, RunBatch, WaitUntil
+from server.core.records import Batch, LaneSettings, Part, Reason, Request, RunBatch, WaitUntil
 from server.core.scheduler import Scheduler
 from server.engines.batch_result import BatchResult, Example, Outputs, RowError
 from server.engines.measure import Measure
 from server.errors import (
     BatchdError,
     DeadlineExceeded,
-    Draining,
-    ExampleRejected,
     ModelUnavailable,
     OwnershipError,
-    QueueFull,
+    PayloadTooLarge,
+    TooManyExamples,
 )
 from server.metrics import LaneMetrics, Metrics
 from server.model_description import Bucket, ModelDescription, SignatureDescription
+from server.verdicts import check_ownership, refused, rejected
 
 _log = logging.getLogger("batchd.dispatcher")
+
+_BETWEEN_BATCHES_S = 0.0003
+"""What a batch takes besides its engine's own work: messages to the process and back, turns of this loop."""
 
 
 class BatchRunner(Protocol):
     """What the dispatcher needs of an engine process."""
 
-    async def run(self, signature: str, rows: Sequence[Example], bucket: Bucket) -> BatchResult:
-        """Runs one batch; raises EngineDied if the process ends first."""
+    async def run(
+        self, signature: str, rows: Sequence[Example], bucket: Bucket, owners: Sequence[int] = ()
+    ) -> BatchResult:
+        """Runs one batch; raises EngineDied if the process ends first. `owners` come back with the answers."""
         ...
 
     def kill(self) -> None:
@@ -52,17 +62,26 @@ class BatchRunner(Protocol):
 
 @dataclass(slots=True)
 class PredictRequest:
-    """One example for one signature; `deadline` is a time of the dispatcher's clock (`time.monotonic`)."""
+    """What one caller asks of one signature: any number of examples, which stay one request.
+
+    `deadline` is a time of the dispatcher's clock (`time.monotonic`); `priority`: higher goes first; `id`: the
+    caller's own name for the request, for messages.
+    """
 
     model: str
     signature: str
-    example: Example
+    examples: Sequence[Example]
     deadline: float
+    priority: int = 0
+    id: str = ""
 
 
 @dataclass(slots=True)
 class Provenance:
-    """How a request was served: its batch, why that was sent, and where the time went (seconds)."""
+    """How a request was served: its batch, why that was sent, and where the time went (seconds).
+
+    Of a request that took several batches: the last one's, the wait of its first row, and the computing of all.
+    """
 
     batch_size: int
     bucket: Bucket
@@ -70,23 +89,29 @@ class Provenance:
     reason: Reason
     queue_s: float
     compute_s: float
+    batches: int = 1
 
 
 @dataclass(slots=True)
 class PredictReply:
-    """The example's outputs, in the order of the signature's outputs."""
+    """`rows[i]` are the outputs of example i, in the order of the signature's outputs."""
 
-    outputs: Outputs
+    rows: list[Outputs]
     provenance: Provenance
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """A caller: its example, since when it waits, and where to put the answer."""
+    """A caller: its examples, since when it waits, the answers so far, and where to put them."""
 
     future: asyncio.Future[PredictReply]
-    example: Example
+    examples: Sequence[Example]
     arrived_at: float
+    answers: list[Outputs | None]
+    missing: int
+    queue_s: float = 0.0
+    compute_s: float = 0.0
+    batches: int = 0
 
 
 class _Lane:
@@ -99,13 +124,14 @@ class _Lane:
         runner: BatchRunner,
         metrics: LaneMetrics,
     ) -> None:
-        self.key = (model.name, signature.name, model.engine)
+        self.key = (model.name, model.version, signature.name, model.engine)
         self.model = model.name
         self.signature = signature.name
         self.runner = runner
         self.metrics = metrics
         self.compiles = 0
         self.measure = Measure(signature.inputs, signature.bounds)
+        self.is_measured = bool(signature.bounds)
         self._texts = [index for index, tensor in enumerate(signature.inputs) if tensor.dtype == "string"]
 
     def bytes_of(self, example: Example) -> int:
@@ -141,11 +167,13 @@ class Dispatcher:
         self._timer_at = 0.0
         self._run_task: asyncio.Task[None] | None = None
         self._emptied = asyncio.Event()
+        metrics.queue_bytes.set_function(lambda: self._core.bytes_queued)
 
     def attach(self, model: ModelDescription, runner: BatchRunner) -> None:
         """Opens the lanes of a model that is ready. Raises ValueError if it is attached already."""
         for signature in model.signatures:
-            lane = _Lane(model, signature, runner, self._metrics.lane(model.name, signature.name, model.engine))
+            metrics = self._metrics.lane(model.name, signature.name, model.engine, model.version)
+            lane = _Lane(model, signature, runner, metrics)
             self._core.open_lane(lane.key, self._lane_settings(model, signature))
             self._lanes[model.name, signature.name] = self._lanes_by_key[lane.key] = lane
             lane.metrics.queue_depth.set_function(partial(self._core.rows_queued_in, lane.key))
@@ -159,22 +187,42 @@ class Dispatcher:
                 self._fail(id, error)
 
     async def predict(self, request: PredictRequest) -> PredictReply:
-        """Queues an example and waits for its answer.
+        """Queues the examples of a request and waits for all their answers; without examples, answers at once.
 
-        Raises ExampleRejected, QueueFull, Draining, EngineDied, ModelUnavailable, DeadlineExceeded or
-        OwnershipError. Cancelling the call takes the example out of the queue.
+        Raises ExampleRejected (naming the row), TooManyExamples, PayloadTooLarge, QueueFull, Draining,
+        EngineDied, ModelUnavailable, DeadlineExceeded or OwnershipError. Cancelling the call takes what has
+        not run of it out of the queue; so does the failure of one of its rows.
         """
         lane = self._lanes.get((request.model, request.signature))
         if lane is None:
             raise ModelUnavailable(f"model {request.model!r} is not ready; try again in a moment")
+        try:
+            reply = await self._predict(lane, request)
+        except BatchdError as error:
+            lane.metrics.outcomes(error.outcome).inc()
+            raise
+        except asyncio.CancelledError:
+            lane.metrics.outcomes("cancelled").inc()
+            raise
+        lane.metrics.outcomes("answered").inc()
+        return reply
+
+    async def _predict(self, lane: _Lane, request: PredictRequest) -> PredictReply:
+        examples = request.examples
+        if not examples:
+            return PredictReply([], Provenance(0, Bucket(0), 0.0, "idle", 0.0, 0.0, batches=0))
         now = self._clock()
         self._last_id = id = self._last_id + 1
-        example = request.example
-        queued = Request(id, lane.key, 1, lane.measure(example), request.deadline, 0, lane.bytes_of(example))
+        count = len(examples)
+        self._refuse_too_many(count)
+        lengths = [lane.measure(example) for example in examples] if lane.is_measured else ()
+        size_bytes = sum(map(lane.bytes_of, examples))
+        self._refuse_too_large(size_bytes)
+        queued = Request(id, lane.key, count, lengths, request.deadline, request.priority, size_bytes)
         if refusal := self._core.add(queued, now):
-            raise _refused(refusal)
+            raise refused(refusal)
         loop = asyncio.get_running_loop()
-        waiting = self._waiting[id] = _Waiting(loop.create_future(), example, now)
+        waiting = self._waiting[id] = _Waiting(loop.create_future(), examples, now, [None] * count, count)
         if not self._step_is_due:
             self._step_is_due = True
             loop.call_soon(self._step)
@@ -187,6 +235,22 @@ class Dispatcher:
             del self._waiting[id]
             if not self._waiting:
                 self._emptied.set()
+
+    def _refuse_too_many(self, examples: int) -> None:
+        """Raises for a request that the queue could not hold even if it were empty."""
+        limit = self._core.queue_limit_examples
+        if examples > limit:
+            raise TooManyExamples(
+                f"the request has {examples} examples; at most {limit} may wait at once; send it in pieces"
+            )
+
+    def _refuse_too_large(self, size_bytes: int) -> None:
+        """Likewise, by what its arrays take."""
+        limit = self._core.queue_limit_bytes
+        if size_bytes > limit:
+            raise PayloadTooLarge(
+                f"the request's arrays take {size_bytes} bytes; at most {limit} may wait at once; send it in pieces"
+            )
 
     async def drain(self, timeout_s: float) -> bool:
         """Refuses new requests and waits until the queue is empty; False if that took longer than allowed."""
@@ -202,16 +266,13 @@ class Dispatcher:
         return True
 
     def _lane_settings(self, model: ModelDescription, signature: SignatureDescription) -> LaneSettings:
-        full = [
-            timed.seconds
-            for timed in model.timings.get(signature.name, ())
-            if timed.bucket.rows >= model.max_batch_size
-        ]
+        seconds = {timed.bucket: timed.seconds for timed in model.timings.get(signature.name, ())}
         return LaneSettings(
             max_batch_size=model.max_batch_size,
             buckets=signature.buckets,
+            seconds=[seconds.get(bucket, 0.0) for bucket in signature.buckets],
             delay_s=self._max_delay_s,
-            expected_batch_s=max(full, default=0.0),
+            between_s=_BETWEEN_BATCHES_S,
         )
 
     def _step(self) -> None:
@@ -240,33 +301,42 @@ class Dispatcher:
 
     def _send(self, batch: Batch, reason: Reason, now: float) -> None:
         lane = self._lanes_by_key[batch.lane]
-        rows = [self._waiting[part.request_id] for part in batch.parts]
+        parts = [(self._waiting[part.request_id], part) for part in batch.parts]
         if batch.bucket is None:
             bucket = Bucket(batch.rows, batch.lengths)
         else:
             bucket = Bucket(batch.bucket.rows, batch.bucket.lengths)
         lane.metrics.dispatches(reason).inc()
         lane.metrics.batch_size.observe(batch.rows)
-        for row in rows:
-            lane.metrics.queue_duration.observe(now - row.arrived_at)
-        run = self._run(lane, batch, rows, bucket, reason, now)
+        lane.metrics.batches_in(_bucket_name(batch)).inc()
+        for waiting, part in parts:
+            queue_s = now - waiting.arrived_at
+            if not waiting.batches:
+                waiting.queue_s = queue_s
+            for _ in part.rows:
+                lane.metrics.queue_duration.observe(queue_s)
+        run = self._run(lane, batch, parts, bucket, reason, now)
         self._run_task = asyncio.get_running_loop().create_task(run)
 
     async def _run(
         self,
         lane: _Lane,
         batch: Batch,
-        rows: list[_Waiting],
+        parts: list[tuple[_Waiting, Part]],
         bucket: Bucket,
         reason: Reason,
         sent_at: float,
     ) -> None:
         watchdog = asyncio.get_running_loop().call_later(self._batch_timeout_s, self._end_stuck_engine, lane)
+        rows = [example for waiting, part in parts for example in map(waiting.examples.__getitem__, part.rows)]
+        owners = [part.request_id for _, part in parts for _ in part.rows]
         outcome: BatchResult | BatchdError
         try:
-            outcome = await lane.runner.run(lane.signature, [row.example for row in rows], bucket)
-            if len(outcome.rows) != len(rows):
-                outcome = _disowned(lane, len(rows), len(outcome.rows))
+            outcome = await lane.runner.run(lane.signature, rows, bucket, owners)
+            check_ownership(lane.model, owners, outcome)
+        except OwnershipError as error:
+            _log.critical(error.message)
+            outcome = error
         except BatchdError as error:
             outcome = error
         except Exception as error:
@@ -274,21 +344,50 @@ class Dispatcher:
             outcome = BatchdError(f"model {lane.model!r} failed on a batch: {type(error).__name__}: {error}")
         watchdog.cancel()
         compute_s = self._clock() - sent_at
-        self._core.completed(batch, compute_s)
+        if isinstance(outcome, BatchResult):
+            stats = outcome.stats
+            execute_s = stats.assembly_s + stats.compute_s + stats.split_s
+            self._core.completed(batch, execute_s or compute_s, representative=not stats.isolated)
+        else:
+            self._core.completed(batch, compute_s, representative=False)
+        failures = self._hand_out(parts, outcome, compute_s)
         self._step()
-        if isinstance(outcome, BatchdError):
-            for row in rows:
-                _settle(row, outcome)
-            return
-        self._count(lane, outcome, compute_s)
-        padding_ratio = outcome.stats.padding_ratio
-        for row, answer in zip(rows, outcome.rows, strict=True):
-            if isinstance(answer, RowError):
-                _settle(row, ExampleRejected(answer.message))
-            elif not row.future.done():
-                queue_s = sent_at - row.arrived_at
-                provenance = Provenance(len(rows), bucket, padding_ratio, reason, queue_s, compute_s)
-                row.future.set_result(PredictReply(answer, provenance))
+        if isinstance(outcome, BatchResult):
+            self._count(lane, outcome, compute_s)
+            for waiting, _ in parts:
+                if not waiting.missing and not waiting.future.done():
+                    padding_ratio = outcome.stats.padding_ratio
+                    waiting.future.set_result(_whole(waiting, len(rows), bucket, padding_ratio, reason))
+        for waiting, failure in failures:
+            _settle(waiting, failure)
+
+    def _hand_out(
+        self, parts: list[tuple[_Waiting, Part]], outcome: BatchResult | BatchdError, compute_s: float
+    ) -> list[tuple[_Waiting, BatchdError]]:
+        """Gives every request its rows; what is left of one that fails here leaves the queue. Returns those."""
+        failures: list[tuple[_Waiting, BatchdError]] = []
+        row = 0
+        for waiting, part in parts:
+            waiting.batches += 1
+            waiting.compute_s += compute_s
+            if isinstance(outcome, BatchdError):
+                failures.append((waiting, outcome))
+            else:
+                answers = outcome.rows[row : row + len(part.rows)]
+                row += len(answers)
+                messages: dict[int, str] = {}
+                for index, answer in zip(part.rows, answers, strict=True):
+                    if isinstance(answer, RowError):
+                        messages[index] = answer.message
+                    else:
+                        waiting.answers[index] = answer
+                if messages:
+                    failures.append((waiting, rejected(messages, len(waiting.examples))))
+                else:
+                    waiting.missing -= len(answers)
+                    continue
+            self._core.cancel(part.request_id)
+        return failures
 
     def _end_stuck_engine(self, lane: _Lane) -> None:
         _log.error("model %r: a batch ran for more than %g s; ending its engine", lane.model, self._batch_timeout_s)
@@ -297,6 +396,9 @@ class Dispatcher:
     def _count(self, lane: _Lane, result: BatchResult, compute_s: float) -> None:
         stats, metrics = result.stats, lane.metrics
         metrics.compute_duration.observe(compute_s)
+        metrics.assembly_duration.observe(stats.assembly_s)
+        metrics.execute_duration.observe(stats.compute_s)
+        metrics.split_duration.observe(stats.split_s)
         metrics.padding_ratio.observe(stats.padding_ratio)
         if stats.launches:
             metrics.launches.inc(stats.launches)
@@ -325,18 +427,12 @@ def _settle(waiting: _Waiting, error: BatchdError) -> None:
         waiting.future.set_exception(error)
 
 
-def _disowned(lane: _Lane, sent: int, returned: int) -> OwnershipError:
-    message = f"model {lane.model!r} answered {returned} rows to a batch of {sent}; no row can be trusted"
-    _log.critical(message)
-    return OwnershipError(message)
+def _whole(waiting: _Waiting, batch_size: int, bucket: Bucket, padding_ratio: float, reason: Reason) -> PredictReply:
+    """The reply to a request that has all its answers; the last of its batches is the one described."""
+    how = Provenance(batch_size, bucket, padding_ratio, reason, waiting.queue_s, waiting.compute_s, waiting.batches)
+    return PredictReply([answer for answer in waiting.answers if answer is not None], how)
 
 
-def _refused(refusal: Refusal) -> ModelUnavailable:
-    wait_s = refusal.predicted_wait_s
-    if refusal.reason == "draining":
-        return Draining("the server is shutting down and takes no new requests", retry_after_s=max(1.0, wait_s))
-    return QueueFull(
-        f"the queue is full: {refusal.queued} of at most {refusal.limit} {refusal.reason} wait, "
-        f"about {wait_s:.1f} s of work",
-        retry_after_s=max(1.0, wait_s),
-    )
+def _bucket_name(batch: Batch) -> str:
+    """A batch's bucket as a label: rows x lengths; all that no bucket holds are one."""
+    return "none" if batch.bucket is None else "x".join(map(str, (batch.bucket.rows, *batch.bucket.lengths)))

@@ -1,10 +1,16 @@
 """Every metric that batchd exports, and the only place that knows prometheus_client.
 
-Most carry the labels `model`, `signature` and `engine`. Children are looked up once for each lane and kept in
-a `LaneMetrics`, because `labels()` costs more than `observe()`.
+Most carry the labels `model`, `version`, `signature` and `engine`. Children are looked up once for each lane
+and kept in a `LaneMetrics`, because `labels()` costs more than `observe()`.
+
+    python -m server.metrics > docs/metrics.md
 """
 
 from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from prometheus_client import (
     CollectorRegistry,
@@ -18,10 +24,13 @@ from prometheus_client import (
     generate_latest,
 )
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric, UnknownMetricFamily
+from prometheus_client.registry import Collector
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
-_LANE = ("model", "signature", "engine")
+_LANE = ("model", "version", "signature", "engine")
 _SECONDS = (
     *(0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075),
     *(0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 30.0),
@@ -41,10 +50,12 @@ def new_registry() -> CollectorRegistry:
 
 
 class Metrics:
-    """The metrics of one server, in `registry`."""
+    """The metrics of one server, in `registry`. `triton_names`: also under the names that Triton gives them."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, *, triton_names: bool = False) -> None:
         self.registry = registry
+        if triton_names:
+            registry.register(_TritonNames(self))
         self.requests = Counter(
             "batchd_requests_total",
             "Requests answered, by HTTP status code (499: the caller left first).",
@@ -72,6 +83,34 @@ class Metrics:
             buckets=_SECONDS,
             registry=registry,
         )
+        self.assembly_duration = Histogram(
+            "batchd_assembly_duration_seconds",
+            "Of each batch, in the engine: padding and stacking its rows.",
+            _LANE,
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.execute_duration = Histogram(
+            "batchd_execute_duration_seconds",
+            "Of each batch, in the engine: the program alone.",
+            _LANE,
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.split_duration = Histogram(
+            "batchd_split_duration_seconds",
+            "Of each batch, in the engine: cutting the outputs into rows, and running rows alone.",
+            _LANE,
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.serialise_duration = Histogram(
+            "batchd_serialise_duration_seconds",
+            "Of each answered request: writing its reply's body.",
+            _LANE,
+            buckets=_SECONDS,
+            registry=registry,
+        )
         self.batch_size = Histogram(
             "batchd_batch_size",
             "Examples in each batch, without padding.",
@@ -84,6 +123,20 @@ class Metrics:
             "Share of each batch's elements that is padding.",
             _LANE,
             buckets=_RATIO,
+            registry=registry,
+        )
+        self.bucket_batches = Counter(
+            "batchd_bucket_batches_total",
+            "Batches by bucket: rows, and lengths, with x between them; none where no warm bucket held the batch.",
+            (*_LANE, "bucket"),
+            registry=registry,
+        )
+        self.outcomes = Counter(
+            "batchd_outcomes_total",
+            "Requests that reached the queue of a model, by what became of them: answered, rejected (a row's own "
+            "error), queue_full, unreachable (the queue was too long for the deadline), too_large, expired, "
+            "cancelled, draining, unavailable, engine_died, disowned, failed.",
+            (*_LANE, "outcome"),
             registry=registry,
         )
         self.dispatches = Counter(
@@ -130,11 +183,26 @@ class Metrics:
         )
         self.ready = Gauge("batchd_model_ready", "1 while the model can answer, else 0.", ("model",), registry=registry)
         self.queue_depth = Gauge("batchd_queue_depth", "Examples that wait to be sent.", _LANE, registry=registry)
-        self._lanes: dict[tuple[str, str, str], LaneMetrics] = {}
+        self.queue_bytes = Gauge(
+            "batchd_queue_bytes", "Bytes of the requests that wait, of all models.", registry=registry
+        )
+        self.fallback_ops = Gauge(
+            "batchd_fallback_ops",
+            "Ops of the model that have no batched form and are looped over rows.",
+            _LANE,
+            registry=registry,
+        )
+        self.load_seconds = Gauge(
+            "batchd_model_load_seconds",
+            "Of the last time that a model was loaded, by phase: import, load, vectorize, compile, certify, warm.",
+            ("model", "version", "phase"),
+            registry=registry,
+        )
+        self._lanes: dict[tuple[str, str, str, str], LaneMetrics] = {}
 
-    def lane(self, model: str, signature: str, engine: str) -> LaneMetrics:
+    def lane(self, model: str, signature: str, engine: str, version: str = "1") -> LaneMetrics:
         """Returns the metrics of one lane; always the same object for the same labels."""
-        labels = (model, signature, engine)
+        labels = (model, version, signature, engine)
         found = self._lanes.get(labels)
         if found is None:
             found = self._lanes[labels] = LaneMetrics(self, labels)
@@ -142,24 +210,45 @@ class Metrics:
 
     def count_unplaced(self, code: int) -> None:
         """Counts a request that was answered before its model and signature were known."""
-        self.requests.labels("", "", "", str(code)).inc()
+        self.requests.labels("", "", "", "", str(code)).inc()
 
     def exposition(self) -> bytes:
         """Returns everything in the Prometheus text format."""
         return generate_latest(self.registry)
 
 
+@dataclass(slots=True)
+class Tally:
+    """Sums over the requests of one lane, as the Open Inference Protocol's statistics have them. Times in seconds."""
+
+    succeeded: int = 0
+    succeeded_s: float = 0.0
+    failed: int = 0
+    failed_s: float = 0.0
+    examples: int = 0
+    queue_s: float = 0.0
+    compute_s: float = 0.0
+
+
 class LaneMetrics:
     """The metrics with one set of labels filled in."""
 
-    def __init__(self, metrics: Metrics, labels: tuple[str, str, str]) -> None:
+    def __init__(self, metrics: Metrics, labels: tuple[str, str, str, str]) -> None:
         self._metrics = metrics
         self._labels = labels
         self._requests: dict[int, Counter] = {}
         self._dispatches: dict[str, Counter] = {}
+        self.tally = Tally()
         self.request_duration = metrics.request_duration.labels(*labels)
         self.queue_duration = metrics.queue_duration.labels(*labels)
         self.compute_duration = metrics.compute_duration.labels(*labels)
+        self.assembly_duration = metrics.assembly_duration.labels(*labels)
+        self.execute_duration = metrics.execute_duration.labels(*labels)
+        self.split_duration = metrics.split_duration.labels(*labels)
+        self.serialise_duration = metrics.serialise_duration.labels(*labels)
+        self.fallback_ops = metrics.fallback_ops.labels(*labels)
+        self._outcomes: dict[str, Counter] = {}
+        self._bucket_batches: dict[str, Counter] = {}
         self.batch_size = metrics.batch_size.labels(*labels)
         self.padding_ratio = metrics.padding_ratio.labels(*labels)
         self.compiles_loading = metrics.compiles.labels(*labels, "load")
@@ -169,6 +258,29 @@ class LaneMetrics:
         self.launches = metrics.launches.labels(*labels)
         self.nodes = metrics.nodes.labels(*labels)
         self.queue_depth = metrics.queue_depth.labels(*labels)
+
+    def count(self, code: int, seconds: float) -> None:
+        """Counts an answered request by its status, and how long it took."""
+        self.requests(code).inc()
+        self.request_duration.observe(seconds)
+        if code != 200:
+            self.tally.failed += 1
+            self.tally.failed_s += seconds
+
+    def count_answer(self, seconds: float, examples: int, queue_s: float, compute_s: float) -> None:
+        """Counts a request that got its answer."""
+        self.count(200, seconds)
+        tally = self.tally
+        tally.succeeded += 1
+        tally.succeeded_s += seconds
+        tally.examples += examples
+        tally.queue_s += queue_s
+        tally.compute_s += compute_s
+
+    def batches(self) -> int:
+        """How many batches were sent."""
+        samples = [sample for family in self.batch_size.collect() for sample in family.samples]
+        return sum(int(sample.value) for sample in samples if sample.name.endswith("_count"))
 
     def requests(self, code: int) -> Counter:
         """The counter of requests answered with this status."""
@@ -183,3 +295,116 @@ class LaneMetrics:
         if found is None:
             found = self._dispatches[reason] = self._metrics.dispatches.labels(*self._labels, reason)
         return found
+
+    def outcomes(self, outcome: str) -> Counter:
+        """The counter of requests that ended so."""
+        found = self._outcomes.get(outcome)
+        if found is None:
+            found = self._outcomes[outcome] = self._metrics.outcomes.labels(*self._labels, outcome)
+        return found
+
+    def batches_in(self, bucket: str) -> Counter:
+        """The counter of batches that ran in this bucket."""
+        found = self._bucket_batches.get(bucket)
+        if found is None:
+            found = self._bucket_batches[bucket] = self._metrics.bucket_batches.labels(*self._labels, bucket)
+        return found
+
+
+_TRITON_FAILURES = {
+    "rejected": "BACKEND",
+    "engine_died": "BACKEND",
+    "cancelled": "CANCELED",
+    "queue_full": "REJECTED",
+    "unreachable": "REJECTED",
+    "expired": "REJECTED",
+    "draining": "REJECTED",
+}
+_TRITON_SUMS = {
+    "batchd_batch_size_sum": ("nv_inference_count", 1.0),
+    "batchd_batch_size_count": ("nv_inference_exec_count", 1.0),
+    "batchd_request_duration_seconds_sum": ("nv_inference_request_duration_us", 1e6),
+    "batchd_queue_duration_seconds_sum": ("nv_inference_queue_duration_us", 1e6),
+    "batchd_assembly_duration_seconds_sum": ("nv_inference_compute_input_duration_us", 1e6),
+    "batchd_execute_duration_seconds_sum": ("nv_inference_compute_infer_duration_us", 1e6),
+    "batchd_split_duration_seconds_sum": ("nv_inference_compute_output_duration_us", 1e6),
+    "batchd_queue_depth": ("nv_inference_pending_request_count", 1.0),
+}
+
+
+class _TritonNames(Collector):
+    """Our metrics once more, under Triton's names and labels, for boards that were made for Triton.
+
+    Triton's counters have no `_total`, so they are exposed without a type. Its times add up requests; ours add
+    up examples (queue) and batches (compute).
+    """
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def describe(self) -> list[Metric]:
+        """Nothing: the names are known only when there are values."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields what is counted so far."""
+        values: dict[tuple[str, tuple[str, ...]], float] = defaultdict(float)
+        for family in _declared(self._metrics):
+            for sample in (sample for each in family.collect() for sample in each.samples):
+                model = (sample.labels.get("model", ""), sample.labels.get("version", ""))
+                if sample.name in _TRITON_SUMS:
+                    name, factor = _TRITON_SUMS[sample.name]
+                    values[name, model] += sample.value * factor
+                elif sample.name == "batchd_outcomes_total":
+                    outcome = sample.labels["outcome"]
+                    if outcome == "answered":
+                        values["nv_inference_request_success", model] += sample.value
+                    else:
+                        reason = _TRITON_FAILURES.get(outcome, "OTHER")
+                        values["nv_inference_request_failure", (*model, reason)] += sample.value
+        families: dict[str, GaugeMetricFamily | UnknownMetricFamily] = {}
+        for (name, labels), value in values.items():
+            if name not in families:
+                kind = GaugeMetricFamily if name.endswith("pending_request_count") else UnknownMetricFamily
+                families[name] = kind(
+                    name, "See Triton's documentation.", labels=("model", "version", "reason")[: len(labels)]
+                )
+            families[name].add_metric(labels, value)
+        yield from families.values()
+
+
+def _declared(metrics: Metrics) -> list[MetricWrapperBase]:
+    return [value for value in vars(metrics).values() if isinstance(value, MetricWrapperBase)]
+
+
+def markdown() -> str:
+    """Returns the page that documents every metric."""
+    lines = [
+        "# Metrics",
+        "",
+        "What `GET /metrics` exports, in the text format of Prometheus, besides this process's own memory,",
+        "descriptors and garbage collections. Generated: `python -m server.metrics > docs/metrics.md`.",
+        "",
+        "| metric | type | labels | meaning |",
+        "|---|---|---|---|",
+    ]
+    for metric in _declared(Metrics(CollectorRegistry())):
+        (family,) = metric.describe()
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        labels = ", ".join(f"`{label}`" for label in metric._labelnames) or "none"
+        lines.append(f"| `{name}` | {family.type} | {labels} | {family.documentation} |")
+    lines += [
+        "",
+        "Histograms have `_bucket`, `_sum` and `_count`. `batchd_outcomes_total` accounts for every request: its",
+        "values add up to the requests that were sent to a model. `batchd_compiles_total` of phase `serving` stays 0.",
+        "",
+        "With the setting `triton_metrics` the same values are also exported under Triton's names, with the labels",
+        "`model` and `version`: `nv_inference_request_success`, `nv_inference_request_failure` (by `reason`),",
+        *(f"`{name}`," for name, _ in list(_TRITON_SUMS.values())[:-1]),
+        f"`{list(_TRITON_SUMS.values())[-1][0]}`. Times of the queue add up examples, those of computing batches.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")

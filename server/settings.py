@@ -34,6 +34,7 @@ class Settings(BaseModel):
 
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8000, ge=0, le=65535, description="TCP port; 0 takes a free one")
+    grpc_port: int | None = Field(None, ge=0, le=65535, description="TCP port for gRPC; 0 takes a free one")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level logged")
 
     engine: str = Field("static", description="how a batch is computed: static, while_loop or per_request")
@@ -58,6 +59,12 @@ class Settings(BaseModel):
     queue_limit_examples: int = Field(1024, ge=1, description="examples that may wait; more are answered 503")
     queue_limit_bytes: int = Field(256 * _MIB, ge=1, description="bytes of arrays that may wait, as above")
     body_limit_bytes: int = Field(16 * _MIB, ge=1, description="bytes of one request body; more is answered 413")
+    element_limit: int = Field(
+        4 * _MIB, ge=1, description="values of one request, as JSON or as texts; more is answered 413"
+    )
+    nonfinite: Literal["token", "null", "error"] = Field(
+        "token", description="what NaN and infinities are in JSON replies of v2 and TensorFlow Serving"
+    )
     batch_timeout_s: float = Field(
         60.0, gt=0, le=86_400, description="seconds after which a running batch's engine process is ended"
     )
@@ -70,6 +77,7 @@ class Settings(BaseModel):
     )
     restart_backoff_s: float = Field(0.5, gt=0, le=60, description="seconds before a dead engine's first restart")
     restart_backoff_limit_s: float = Field(30.0, gt=0, le=3600, description="seconds between later restarts, most")
+    triton_metrics: bool = Field(False, description="export the metrics under Triton's names as well")
 
     def source(self, name: str) -> str:
         """Returns "flag", "environment", "file" or "default"."""

@@ -118,8 +118,10 @@ class MirroredRunner:
         self._live = live
         self._mirror = mirror
 
-    async def run(self, signature: str, rows: Sequence[Example], bucket: Bucket) -> BatchResult:
-        result = await self._live.run(signature, rows, bucket)
+    async def run(
+        self, signature: str, rows: Sequence[Example], bucket: Bucket, owners: Sequence[int] = ()
+    ) -> BatchResult:
+        result = await self._live.run(signature, rows, bucket, owners)
         self._mirror(signature, rows, bucket, result)
         return result
 

@@ -209,8 +209,15 @@ class Supervisor:
             None,
         )
         self._metrics.ready.labels(model.name).set(1)
-        lane = self._metrics.lane(description.name, description.signatures[0].name, description.engine)
-        lane.compiles_loading.inc(description.compiles)
+        name, version = description.name, description.version
+        for phase, seconds in description.load_seconds.items():
+            self._metrics.load_seconds.labels(name, version, phase).set(seconds)
+        for signature in description.signatures:
+            lane = self._metrics.lane(name, signature.name, description.engine, version)
+            lane.fallback_ops.set(len(signature.report.get("fallbacks", ())))
+        self._metrics.lane(name, description.signatures[0].name, description.engine, version).compiles_loading.inc(
+            description.compiles
+        )
 
     async def _keep_alive(self, model: ServedModel, engine: Engine) -> None:
         """Waits for the end of the engine process, tells its callers, and starts another; for ever."""

@@ -131,13 +131,14 @@ RULES = {
         ),
     ),
     "FastAPI appears under server/http only": Home(("fastapi", "starlette"), ("server/http",)),
+    "gRPC appears under server/grpc only": Home(("grpc", "google.protobuf"), ("server/grpc",)),
     "Prometheus appears in server/metrics.py, and for one counter in server/shadow.py": Home(
         ("prometheus_client",), ("server/metrics.py", "server/shadow.py")
     ),
     "asyncio appears where there is a network, or a process to wait for": Home(
         ("asyncio", "uvloop"),
         (
-            *("clients", "loadtest", "server/http", "server/process"),
+            *("clients", "loadtest", "server/http", "server/grpc", "server/process"),
             *("server/dispatcher.py", "server/supervisor.py", "server/shadow.py"),
         ),
     ),

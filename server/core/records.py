@@ -9,7 +9,11 @@ from typing import Literal, Protocol, TypeAlias
 
 Reason: TypeAlias = Literal["full", "idle", "deadline", "delay", "drain"]
 """Why a batch was sent: it could not grow; the engine was idle and the lane doesn't wait; a deadline would
-have been missed by waiting longer; the lane's delay was over; the queue is being emptied for good."""
+have been missed by waiting longer; the lane's delay was over, or this is the rest of a batch that was cut; the
+queue is being emptied for good."""
+
+PRIORITY_LIMIT = 10
+"""Priorities beyond this, either way, count as this."""
 
 
 class BucketShape(Protocol):
@@ -25,14 +29,15 @@ class BucketShape(Protocol):
 class Request:
     """What one caller sent, as far as scheduling goes.
 
-    `n`: examples. `lengths`: the measured sizes of its largest example, one for each bound of the lane.
-    `deadline`: when the caller stops waiting. `priority`: higher goes first. `bytes`: of its arrays.
+    `n`: examples. `lengths`: the measured sizes of each, one for each bound of the lane; empty where nothing is
+    measured. `deadline`: when the caller stops waiting. `priority`: higher goes first, within
+    -`PRIORITY_LIMIT` .. `PRIORITY_LIMIT`. `bytes`: of its arrays.
     """
 
     id: int
     lane: Hashable
     n: int = 1
-    lengths: tuple[int, ...] = ()
+    lengths: Sequence[tuple[int, ...]] = ()
     deadline: float = inf
     priority: int = 0
     bytes: int = 0
@@ -43,30 +48,32 @@ class LaneSettings:
     """How the requests of one lane share batches.
 
     `max_batch_size`: rows. `buckets`: the warm shapes; empty means that every shape is as good as another.
-    `delay_s`: how long a lane waits for company; 0 means never. `expected_batch_s`: the measured time of a
-    full batch, a first guess that `completed` corrects.
+    `seconds`: the measured time of a full batch of each bucket, which `completed` corrects; 0, or missing: not
+    known yet. `delay_s`: how long a lane waits for company; 0 means never. `between_s`: what passes between
+    two batches, whatever their size, while the device computes neither.
     """
 
     max_batch_size: int
     buckets: Sequence[BucketShape] = ()
+    seconds: Sequence[float] = ()
     delay_s: float = 0.0
-    expected_batch_s: float = 0.0
+    between_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows `start` to `stop` (exclusive) of a request."""
+    """These rows of a request, ascending."""
 
     request_id: int
-    start: int
-    stop: int
+    rows: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What runs together: the rows of `parts`, in that order.
+    """What runs together: the rows of `parts`, in that order; one part for each request.
 
-    `lengths`: the largest of every measured size. `bucket`: the smallest warm shape that holds them, or None.
+    `lengths`: the largest of every measured size. `bucket`: the warm shape that holds them and takes the least
+    time, or None. `expected_s`: its measured time, 0 when not known.
     """
 
     id: int
@@ -75,6 +82,7 @@ class Batch:
     rows: int
     lengths: tuple[int, ...]
     bucket: BucketShape | None
+    expected_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +116,13 @@ Action: TypeAlias = RunBatch | WaitUntil | WaitForRequest
 class Refusal:
     """Why a request was not queued: `queued` of `limit` examples (or bytes) were waiting.
 
-    `predicted_wait_s`: when the queue of this moment will have been worked off, by measured batch times.
+    `predicted_wait_s`: when the request would have been answered, or, where the queue is full or draining, when
+    the queue of this moment will have been worked off. `retry_after_s`: when the same request would be let in; infinite
+    where its deadline is too near for any queue.
     """
 
-    reason: Literal["examples", "bytes", "draining"]
+    reason: Literal["examples", "bytes", "draining", "deadline"]
     queued: int
     limit: int
     predicted_wait_s: float
+    retry_after_s: float

@@ -3,30 +3,37 @@
 The scheduler is arithmetic. It owns no clock, no socket, no task and no array: whoever drives it says what
 happened and what time it is, asks for the next action, and does the waiting.
 
-    add(request, now)            a request arrived; None, or a Refusal when the queue is at its bound
+    add(request, now)            a request arrived; None, or a Refusal when it must not wait here
     cancel(id)                   its caller is gone
     next_action(now)             RunBatch | WaitUntil | WaitForRequest
     expire(now)                  requests whose deadline has passed; also asked while a batch runs
     completed(batch, seconds)    the batch that RunBatch ordered is done
 
 One scheduler stands for one device, which computes one batch at a time, whichever model it is for. Requests
-that may share a batch stand in the same lane. Examples of different lengths share a lane: a batch is padded
-to the smallest warm bucket that holds it, so that one long example never sends the others off early.
+that may share a batch stand in the same lane. It decides with the time that batches were measured to take:
+at warm-up, and corrected by every batch since (`curve.py`), by the time of computing only, never of waiting.
 
 The rules, in the order in which they apply:
 
 1. *A deadline is a promise.* A request whose deadline has passed is never run; it is reported once, by the
    next `expire` or `next_action`, whether it waits in the queue or is part of the batch that is running now.
    (Timers that fire only when a batch ends would answer seconds too late.)
-2. *The queue is bounded*, in examples and in bytes, over all lanes. Beyond the bound a request is refused
-   at once; the refusal says how long the queue would take, by the measured time of batches.
+2. *No vain waiting.* The queue is bounded, in examples and in bytes, over all lanes; and a request that, by
+   the measured times, can't be answered before its deadline isn't queued either. Both are refused at once, and
+   told when to come again: when the queue will have drained enough, at the rate of the last batches. An idle
+   device refuses nobody, so that an estimate that has gone wrong gets the batch that will correct it.
 3. *No idle device.* When nothing runs and a lane is due, its batch goes now. A lane is due as soon as it has
    a request, unless it was given a delay; then it waits for company until the batch is full, the delay is
    over, a deadline would be missed, or the queue is being drained.
-4. *Oldest first.* Of the lanes that are due, the one with the highest priority waiting goes, and among
-   equals the one whose first request arrived first; so no model can starve another.
-5. *First in, first out* within a lane and a priority. A request of several examples may be cut at any row;
-   the rest stays at the front.
+4. *Fair between models, by device time.* Of the lanes that are due, the one that has used the device least
+   goes, and among equals the one whose first request arrived first. A lane that was empty starts at what the
+   others have come to: having been idle earns nothing. So whatever a lane has queued, another's request waits
+   for one batch of it at most. Priorities say nothing across lanes.
+5. *First in, first out* within a lane, a priority and a length. A priority is a head start: each level counts
+   as having arrived `HEAD_START_S` earlier, so that a low one waits longer but not for ever.
+6. *Padding by cost* (`lane.py`): which lengths share a batch, how many rows go at once and in which bucket is
+   what clears the queue in the least measured time. The first in line is always part of the next batch.
+7. *Requests are cut freely.* The rows of a request may run in different batches, those of one length in order.
 
 A cancelled or expired request leaves the queue at once as far as counting goes; its entry in the queue is
 skipped when its turn comes. Deadlines are kept in a heap with the same kind of lazy removal, which is rebuilt
@@ -39,8 +46,10 @@ import heapq
 from collections.abc import Hashable
 from math import inf
 
-from server.core.lane import Entry, Lane
+from server.core.lane import Lane
+from server.core.line import Entry
 from server.core.records import (
+    PRIORITY_LIMIT,
     Action,
     Batch,
     LaneSettings,
@@ -54,6 +63,12 @@ from server.core.records import (
 
 _STALE_DEADLINES_KEPT = 1024
 """The heap of deadlines is rebuilt when it has this many entries more than twice the live requests."""
+
+HEAD_START_S = 10.0
+"""Seconds by which a request overtakes those of the priority below."""
+
+_RECENT = 0.9
+"""What a batch counts for in the drain rate, with each batch that follows."""
 
 
 class Scheduler:
@@ -70,12 +85,19 @@ class Scheduler:
         self._live: dict[int, Entry] = {}
         self._deadlines: list[tuple[float, int]] = []
         self._batches_sent = 0
+        self._serial = 0
+        self._ends_at = 0.0
+        self._clear_at_most_s = 0.0
+        self._device_s = 0.0
+        self._drained_rows = 0.0
+        self._drained_s = 0.0
 
     def open_lane(self, lane: Hashable, settings: LaneSettings) -> None:
         """Makes a lane known. Raises ValueError if it is open already."""
         if lane in self._lanes:
             raise ValueError(f"lane {lane!r} is open already")
         self._lanes[lane] = Lane(lane, settings)
+        self._lanes[lane].device_s = self._device_s
 
     def close_lane(self, lane: Hashable) -> tuple[int, ...]:
         """Forgets a lane; returns the ids of its requests, queued or running, oldest first."""
@@ -92,10 +114,16 @@ class Scheduler:
     def add(self, request: Request, now: float) -> Refusal | None:
         """Queues a request; returns a Refusal, and queues nothing, when it must not wait here."""
         lane = self._lanes[request.lane]
-        if refusal := self._refusal(request):
+        priority = max(-PRIORITY_LIMIT, min(PRIORITY_LIMIT, request.priority))
+        self._serial += 1
+        entry = Entry(request, now, priority, (now - priority * HEAD_START_S, self._serial), request.n)
+        lane.divide(entry)
+        if refusal := self._refusal(entry, lane, now):
             return refusal
-        entry = Entry(request, now)
+        self._clear_at_most_s += entry.at_most_s
         self._live[request.id] = entry
+        if not lane.rows_queued:
+            lane.device_s = max(lane.device_s, self._device_s)
         lane.append(entry)
         self.rows_queued += request.n
         self.bytes_queued += request.bytes
@@ -126,17 +154,25 @@ class Scheduler:
         expired = self.expire(now)
         if self.running is None and (due := self._lane_due(now)):
             lane, reason = due
-            return RunBatch(self._send(lane), reason, expired)
+            return RunBatch(self._send(lane, now), reason, expired)
         wake_at = min(self._next_deadline(), self._next_lane_due_at())
         return WaitUntil(wake_at, expired) if wake_at < inf else WaitForRequest(expired)
 
-    def completed(self, batch: Batch, seconds: float) -> None:
-        """Takes note that the running batch is done after `seconds` of computing, or ValueError."""
+    def completed(self, batch: Batch, seconds: float, *, representative: bool = True) -> None:
+        """Takes note that the running batch is done after `seconds` of computing, or ValueError.
+
+        `representative`: whether such a batch takes this long; not so where it failed or rows were run alone.
+        """
         if self.running is not batch:
             raise ValueError(f"batch {batch.id} is not the one that is running")
         self.running = None
         if lane := self._lanes.get(batch.lane):
-            lane.learn(seconds)
+            lane.device_s += seconds - batch.expected_s
+            if representative:
+                lane.learn(seconds)
+        if representative:
+            self._drained_rows = self._drained_rows * _RECENT + batch.rows
+            self._drained_s = self._drained_s * _RECENT + seconds
         for part in batch.parts:
             entry = self._live.get(part.request_id)
             if entry is not None and not entry.rows_left:
@@ -148,16 +184,51 @@ class Scheduler:
 
     def predicted_wait_s(self) -> float:
         """Seconds of computing that are queued, by the measured time of batches."""
-        return sum(lane.predicted_wait_s() for lane in self._lanes.values())
+        return sum(lane.clear_s() for lane in self._lanes.values() if lane.rows_queued)
 
-    def _refusal(self, request: Request) -> Refusal | None:
+    def _refusal(self, entry: Entry, lane: Lane, now: float) -> Refusal | None:
+        request = entry.request
+        queued, limit = self.rows_queued, self.queue_limit_examples
         if self.draining:
-            return Refusal("draining", self.rows_queued, self.queue_limit_examples, self.predicted_wait_s())
-        if self.rows_queued + request.n > self.queue_limit_examples:
-            return Refusal("examples", self.rows_queued, self.queue_limit_examples, self.predicted_wait_s())
+            wait_s = self.predicted_wait_s()
+            return Refusal("draining", queued, limit, wait_s, wait_s)
+        if queued + request.n > limit:
+            return Refusal(
+                "examples", queued, limit, self.predicted_wait_s(), self._drain_s(queued + request.n - limit)
+            )
         if self.bytes_queued + request.bytes > self.queue_limit_bytes:
-            return Refusal("bytes", self.bytes_queued, self.queue_limit_bytes, self.predicted_wait_s())
-        return None
+            queued_bytes, limit_bytes = self.bytes_queued, self.queue_limit_bytes
+            share = min(1.0, (queued_bytes + request.bytes - limit_bytes) / max(1, queued_bytes))
+            return Refusal("bytes", queued_bytes, limit_bytes, self.predicted_wait_s(), self._drain_s(share * queued))
+        if request.deadline == inf or (self.running is None and not queued):
+            return None
+        at_most_s = self._running_s(now) + self._clear_at_most_s + entry.at_most_s
+        if now + at_most_s <= request.deadline:
+            return None
+        wait_s = self._predicted_answer_s(entry, lane, now)
+        if now + wait_s <= request.deadline:
+            return None
+        vain = now + lane.alone_s(entry) > request.deadline
+        return Refusal("deadline", queued, limit, wait_s, inf if vain else now + wait_s - request.deadline)
+
+    def _predicted_answer_s(self, entry: Entry, lane: Lane, now: float) -> float:
+        """Seconds until a request that isn't queued yet would be answered: no fewer, by the measured times.
+
+        The others get as much of the device as this lane until it is, or all that they ask for.
+        """
+        own_s = lane.clear_with_s(entry)
+        others_s = [min(own_s, other.clear_s()) for other in self._lanes.values() if other is not lane]
+        return self._running_s(now) + own_s + sum(others_s)
+
+    def _running_s(self, now: float) -> float:
+        """Seconds until the device is free."""
+        return max(0.0, self._ends_at - now) if self.running is not None else 0.0
+
+    def _drain_s(self, rows: float) -> float:
+        """Seconds until so many rows fewer will wait, at the rate of the last batches."""
+        if not self._drained_rows:
+            return self.predicted_wait_s()
+        return rows * self._drained_s / self._drained_rows
 
     def _leave(self, entry: Entry, lane: Lane) -> None:
         """Takes what has not run of an entry out of the counts and out of its lane."""
@@ -166,9 +237,13 @@ class Scheduler:
             self.bytes_queued -= entry.request.bytes
         lane.remove(entry)
 
-    def _send(self, lane: Lane) -> Batch:
+    def _send(self, lane: Lane, now: float) -> Batch:
         self._batches_sent += 1
-        batch = lane.take(self._batches_sent)
+        self._device_s = max(self._device_s, lane.device_s)
+        batch = lane.take(self._batches_sent, now)
+        lane.device_s += batch.expected_s
+        self._ends_at = now + batch.expected_s
+        self._clear_at_most_s = self.predicted_wait_s()
         self.rows_queued -= batch.rows
         for part in batch.parts:
             entry = self._live[part.request_id]
@@ -179,12 +254,13 @@ class Scheduler:
 
     def _lane_due(self, now: float) -> tuple[Lane, Reason] | None:
         """The lane to send from now, and why."""
-        chosen: tuple[tuple[int, float], Lane, Reason] | None = None
+        chosen: tuple[tuple[bool, float, float], Lane, Reason] | None = None
         for lane in self._lanes.values():
+            only_late = lane.only_late
             head = lane.head()
             if head is None or (reason := self._reason_to_send(lane, now)) is None:
                 continue
-            rank = (-head.request.priority, head.arrived_at)
+            rank = (only_late, lane.device_s, head.entry.arrived_at)
             if chosen is None or rank < chosen[0]:
                 chosen = (rank, lane, reason)
         return chosen and (chosen[1], chosen[2])
@@ -196,6 +272,8 @@ class Scheduler:
             return "drain"
         if not lane.settings.delay_s:
             return "idle"
+        if lane.rows_due:
+            return "delay"
         if lane.must_start_by() <= now:
             return "deadline"
         return "delay" if lane.delay_ends_at() <= now else None

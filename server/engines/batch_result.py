@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -54,10 +55,14 @@ class BatchStats:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """`rows[i]` is the answer of, or the error for, row i of the batch."""
+    """`rows[i]` is the answer of, or the error for, row i of the batch, which belongs to the request `owners[i]`.
+
+    `owners` come back from where the row was computed; engines, which know nothing of requests, leave them out.
+    """
 
     rows: list[Outputs | RowError]
     stats: BatchStats
+    owners: Sequence[int] = ()
 
 
 def as_array(value: Any, dtype: str) -> Array:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 from fastapi import FastAPI, Response
@@ -12,27 +13,43 @@ from fastapi_offline import FastAPIOffline
 from server.dispatcher import Dispatcher
 from server.errors import ModelUnavailable
 from server.http import errors, openapi
-from server.http.body import Receive, Scope, Send
-from server.http.predict import PATH, PredictEndpoint
+from server.http.body import BodyLimits, Receive, Scope, Send
+from server.http.exchange import Exchange
+from server.http.nonfinite import Nonfinite
+from server.http.openapi import ERRORS
+from server.http.predict import PATH, PredictFormat
+from server.http.tfs import service as tfs
+from server.http.v2 import infer, routes
 from server.metrics import CONTENT_TYPE, Metrics
 from server.supervisor import ServedModel, Supervisor
 
+ASGI: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 _DESCRIPTION = "Write a TensorFlow function for one example; serve it at batched speed."
 
 
 class Application:
-    """Sends `/predict` and `/predict/{model}` past the framework."""
+    """Sends what asks for predictions past the framework, and all of TensorFlow Serving's paths."""
 
-    def __init__(self, predict: PredictEndpoint, rest: FastAPI) -> None:
+    def __init__(self, predict: Exchange, infer: Exchange, tfs: tfs.TfsService, rest: FastAPI) -> None:
         self._predict = predict
+        self._infer = infer
+        self._tfs = tfs
         self._rest = rest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
-        if scope["type"] == "http" and _is_hot(scope["path"]):
-            await self._predict(scope, receive, send)
-        else:
-            await self._rest(scope, receive, send)
+        await self._choose(scope)(scope, receive, send)
+
+    def _choose(self, scope: Scope) -> ASGI:
+        if scope["type"] == "http":
+            path: str = scope["path"]
+            if _is_predict(path):
+                return self._predict
+            if path.endswith("/infer") and infer.PATH.fullmatch(path):
+                return self._infer
+            if tfs.is_here(path):
+                return self._tfs
+        return self._rest
 
 
 def create_application(
@@ -42,20 +59,32 @@ def create_application(
     *,
     body_limit_bytes: int,
     request_timeout_s: float,
+    element_limit: int = 4 * 1024 * 1024,
+    nonfinite: Nonfinite = "token",
 ) -> Application:
     """Returns the whole HTTP application for the models of a supervisor."""
-    predict = PredictEndpoint(
-        supervisor,
-        dispatcher,
-        metrics,
-        body_limit_bytes=body_limit_bytes,
-        request_timeout_s=request_timeout_s,
+    limits = BodyLimits(body_limit_bytes)
+    own = PredictFormat(supervisor, metrics, request_timeout_s=request_timeout_s, element_limit=element_limit)
+    foreign: dict[str, Any] = {
+        "request_timeout_s": request_timeout_s,
+        "element_limit": element_limit,
+        "nonfinite": nonfinite,
+    }
+    v2 = infer.InferFormat(supervisor, metrics, **foreign)
+    v1 = tfs.TfsFormat(supervisor, metrics, **foreign)
+    app = FastAPIOffline(
+        title="batchd", version=product_version(), description=_DESCRIPTION, redoc_url=None, redirect_slashes=False
     )
-    app = FastAPIOffline(title="batchd", version=product_version(), description=_DESCRIPTION, redoc_url=None)
     errors.install(app)
     openapi.install(app)
     _add_routes(app, supervisor, metrics)
-    return Application(predict, app)
+    routes.add_routes(app, supervisor, metrics, limits)
+    return Application(
+        Exchange(own.read, dispatcher, metrics, limits),
+        Exchange(v2.read, dispatcher, metrics, limits, compresses=True),
+        tfs.TfsService(v1, supervisor, dispatcher, metrics, limits),
+        app,
+    )
 
 
 def product_version() -> str:
@@ -66,7 +95,7 @@ def product_version() -> str:
         return "0 (not installed)"
 
 
-def _is_hot(path: str) -> bool:
+def _is_predict(path: str) -> bool:
     if not path.startswith(PATH):
         return False
     rest = path[len(PATH) :]
@@ -80,6 +109,7 @@ def _add_routes(app: FastAPI, supervisor: Supervisor, metrics: Metrics) -> None:
             "name": "batchd",
             "version": app.version,
             "predict": "POST /predict, POST /predict/{model}",
+            "protocols": ["/v2 (Open Inference Protocol)", "/v1/models/{model} (TensorFlow Serving)"],
             "see": ["/models", "/docs", "/metrics", "/healthz", "/readyz"],
         }
 
@@ -87,7 +117,7 @@ def _add_routes(app: FastAPI, supervisor: Supervisor, metrics: Metrics) -> None:
     async def healthz() -> dict[str, str]:
         return {"status": "ok"}
 
-    @app.get("/readyz", summary="Whether all models can answer (200) or not (503)")
+    @app.get("/readyz", summary="Whether all models can answer (200) or not (503)", responses={503: ERRORS[503]})
     async def readyz() -> dict[str, str]:
         if reason := supervisor.not_ready():
             raise ModelUnavailable(f"not ready: {reason}")
@@ -101,7 +131,11 @@ def _add_routes(app: FastAPI, supervisor: Supervisor, metrics: Metrics) -> None:
     async def models() -> dict[str, Any]:
         return {"models": [_summary(model) for model in supervisor.models]}
 
-    @app.get("/models/{name}", summary="Signatures, buckets and the vectorization report")
+    @app.get(
+        "/models/{name}",
+        summary="Signatures, buckets and the vectorization report",
+        responses={status: ERRORS[status] for status in (404, 503)},
+    )
     async def model(name: str) -> dict[str, Any]:
         served = supervisor.find(name)
         details = msgspec.to_builtins(served.description) if served.description else {}

@@ -1,12 +1,14 @@
-"""Reading a request's body, up to the limit, and seeing its caller leave."""
+"""Reading a request's body, up to the limits, and seeing its caller leave."""
 
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from server.errors import PayloadTooLarge
+from server.errors import InvalidInput, PayloadTooLarge, UnknownEncoding
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -17,20 +19,35 @@ Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 WATCH_AFTER_S = 0.02
 """A task that watches for the caller to leave costs some 15 µs: requests answered sooner don't get one."""
 
+_ENCODINGS = {b"gzip": 31, b"x-gzip": 31, b"deflate": 15}
+"""zlib's window bits of each Content-Encoding; `deflate` is the zlib format."""
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimits:
+    """What one body may hold. `bytes`: as sent, and again when decompressed."""
+
+    bytes: int
+
 
 class CallerLeft(Exception):
     """The connection was closed before the reply."""
 
 
-async def read_body(headers: Headers, receive: Receive, limit_bytes: int) -> bytes:
-    """Returns the whole body. Raises PayloadTooLarge as soon as it is known to exceed the limit, CallerLeft.
+async def read_body(headers: Headers, receive: Receive, limits: BodyLimits) -> bytes:
+    """Returns the whole body, decompressed.
 
-    What the caller still sends of a body that is too large, the HTTP server reads and drops, so the caller
-    gets its reply and the connection stays in step.
+    Raises PayloadTooLarge as soon as it is known to exceed the limit, UnknownEncoding, InvalidInput for what
+    can't be decompressed, CallerLeft. What the caller still sends of a body that is too large, the HTTP server
+    reads and drops, so the caller gets its reply and the connection stays in step.
     """
+    limit, encoding = limits.bytes, b""
     for name, value in headers:
-        if name == b"content-length" and value.isdigit() and int(value) > limit_bytes:
-            raise _too_large(limit_bytes)
+        if name == b"content-length":
+            if value.isdigit() and int(value) > limit:
+                raise _too_large(limit)
+        elif name == b"content-encoding":
+            encoding = value.strip().lower()
     chunks: list[bytes] = []
     size = 0
     while True:
@@ -39,11 +56,19 @@ async def read_body(headers: Headers, receive: Receive, limit_bytes: int) -> byt
             raise CallerLeft
         chunk: bytes = message.get("body", b"")
         size += len(chunk)
-        if size > limit_bytes:
-            raise _too_large(limit_bytes)
+        if size > limit:
+            raise _too_large(limit)
         if not message.get("more_body", False):
-            return b"".join(chunks) + chunk if chunks else chunk
+            break
         chunks.append(chunk)
+    body = b"".join(chunks) + chunk if chunks else chunk
+    return body if encoding in (b"", b"identity") else _decompress(body, encoding, limit)
+
+
+def check_elements(json_text: bytes | memoryview, limit: int) -> None:
+    """Raises PayloadTooLarge for JSON of more values than the limit: its commas, so that it needs no parsing."""
+    if len(json_text) > 2 * limit and bytes(json_text).count(b",") >= limit:
+        raise PayloadTooLarge(f"the request has more than {limit} values; send it in pieces, or send binary tensors")
 
 
 class CallerWatch:
@@ -75,6 +100,24 @@ class CallerWatch:
         if message["type"] == "http.disconnect" and self._waiting_task is not None:
             self._left = True
             self._waiting_task.cancel()
+
+
+def _decompress(body: bytes, encoding: bytes, limit: int) -> bytes:
+    """Never holds more than the limit, however much the body would become."""
+    window_bits = _ENCODINGS.get(encoding)
+    if window_bits is None:
+        raise UnknownEncoding(f"content-encoding {encoding.decode('latin-1')!r} is not known; use gzip or deflate")
+    stream = zlib.decompressobj(window_bits)
+    try:
+        content = stream.decompress(body, limit + 1)
+    except zlib.error as error:
+        raise InvalidInput(f"the body can't be decompressed as {encoding.decode()}: {error}") from None
+    if len(content) > limit:
+        raise PayloadTooLarge(f"the decompressed body is larger than the limit of {limit} bytes")
+    if not stream.eof or stream.unused_data:
+        problem = "something follows its end" if stream.eof else "its end is missing"
+        raise InvalidInput(f"the body can't be decompressed as {encoding.decode()}: {problem}")
+    return content
 
 
 def _too_large(limit_bytes: int) -> PayloadTooLarge:

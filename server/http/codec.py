@@ -14,7 +14,7 @@ the infinities become strings, since JSON has no numbers for them; bytes that ar
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -22,8 +22,9 @@ import numpy as np
 
 from server.engines.batch_result import Array, Example, Outputs
 from server.errors import InvalidInput
-from server.http.json_tensor import expected, numpy_dtype, read_tensor
+from server.http.json_tensor import read_tensor
 from server.model_description import SignatureDescription, TensorDescription
+from server.tensors import check_length, check_names, numpy_dtype
 
 _JSON_TYPES: dict[str, type] = {"b": bool, "i": int, "u": int, "f": float, "O": str}
 
@@ -39,19 +40,12 @@ class SignatureCodec:
     def read(self, inputs: Mapping[str, msgspec.Raw]) -> Example:
         """Returns the arrays of the inputs, in the signature's order. Raises InvalidInput."""
         if inputs.keys() != self._readers.keys():
-            raise InvalidInput(self._explain_names(inputs))
+            check_names(self.signature, inputs)
         return tuple([reader.read(inputs[name]) for name, reader in self._readers.items()])
 
     def write(self, outputs: Outputs) -> dict[str, Any]:
         """Returns what orjson prints (with OPT_SERIALIZE_NUMPY) as the reply's `outputs`."""
         return {name: to_json(array) for name, array in zip(self._output_names, outputs, strict=True)}
-
-    def _explain_names(self, inputs: Mapping[str, msgspec.Raw]) -> str:
-        takes = ", ".join(f"{tensor.name!r}: {expected(tensor)}" for tensor in self.signature.inputs)
-        takes = f"signature {self.signature.name!r} takes {takes or 'no inputs'}"
-        problems = [f"missing input {name!r}" for name in self._readers if name not in inputs]
-        problems += [f"unknown input {name!r}" for name in inputs if name not in self._readers]
-        return f"{'; '.join(problems)}; {takes}"
 
 
 class TensorReader:
@@ -59,7 +53,6 @@ class TensorReader:
 
     def __init__(self, tensor: TensorDescription, max_length: int | None = None) -> None:
         self._max_length = max_length
-        self._variable = [axis for axis, size in enumerate(tensor.shape) if size is None]
         self._tensor = tensor
         self._dtype = numpy_dtype(tensor)
         self._rank = len(tensor.shape)
@@ -72,41 +65,32 @@ class TensorReader:
 
     def read(self, text: msgspec.Raw) -> Array:
         """Returns the array. Raises InvalidInput."""
-        array = self._read(text)
+        array = self.read_plain(text)
+        if array is None:
+            array = self._read_each_element(text)
         if self._max_length is not None:
-            self._check_length(array, self._max_length)
+            check_length(self._tensor, array, self._max_length)
         return array
 
-    def _check_length(self, array: Array, limit: int) -> None:
-        name = self._tensor.name
-        for axis in self._variable:
-            if array.shape[axis] > limit:
-                raise InvalidInput(
-                    f"input {name!r}: {array.shape[axis]} elements, of at most {limit}, along axis {axis}"
-                )
-        if self._dtype.kind == "O":
-            longest = max(map(len, array.flat), default=0)
-            if longest > limit:
-                raise InvalidInput(f"input {name!r}: a text of {longest} bytes, of at most {limit}")
-
-    def _read(self, text: msgspec.Raw) -> Array:
+    def read_plain(self, text: msgspec.Raw) -> Array | None:
+        """Returns the array of a text in the usual form, or None for one that needs a look at each element."""
         try:
             value = self._decoder.decode(text)
             with np.errstate(over="ignore"):
                 array = _text_array(value) if self._dtype.kind == "O" else np.array(value, dtype=self._dtype)
         except (msgspec.DecodeError, ValueError, OverflowError):
-            return self._read_each_element(text)
+            return None
         shape = array.shape
         if len(shape) != self._rank or any(shape[axis] != size for axis, size in self._fixed):
-            return self._read_each_element(text)
+            return None
         if self._is_float and not np.isfinite(array).all():
-            return self._read_each_element(text)
+            return None
         return array
 
     def _read_each_element(self, text: msgspec.Raw) -> Array:
         try:
             value = msgspec.json.decode(text)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise InvalidInput(f"input {self._tensor.name!r}: not valid JSON: {error}") from None
         return read_tensor(self._tensor, value)
 
@@ -114,7 +98,7 @@ class TensorReader:
 def to_json(array: Array) -> Any:
     """Returns a form of one output that orjson prints: the array itself wherever it can."""
     if array.dtype.kind == "O":
-        return _texts(array)
+        return _texts(array, _text)
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         return _with_names(array)
     if not array.ndim:
@@ -132,12 +116,17 @@ def _text_array(value: Any) -> Array:
     return array
 
 
-def _texts(array: Array) -> Any:
+def to_base64(array: Array) -> Any:
+    """Returns texts as {"b64": ...}, in nested lists."""
+    return _texts(array, _base64)
+
+
+def _texts(array: Array, form: Callable[[bytes], Any]) -> Any:
     if not array.ndim:
-        return _text(array.item())
+        return form(array.item())
     texts = np.empty(array.shape, dtype=object)
     for index, text in enumerate(array.flat):
-        texts.flat[index] = _text(text)
+        texts.flat[index] = form(text)
     return texts.tolist()
 
 
@@ -145,7 +134,11 @@ def _text(value: bytes) -> str | dict[str, str]:
     try:
         return value.decode()
     except UnicodeDecodeError:
-        return {"b64": base64.b64encode(value).decode()}
+        return _base64(value)
+
+
+def _base64(value: bytes) -> dict[str, str]:
+    return {"b64": base64.b64encode(value).decode()}
 
 
 def _with_names(array: Array) -> Any:

@@ -12,25 +12,11 @@ import numpy as np
 from server.engines.batch_result import Array
 from server.errors import InvalidInput
 from server.model_description import TensorDescription
+from server.tensors import expected, numpy_dtype
 
 _NONFINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _KINDS = {bool: "bool", int: "int", float: "float", str: "string", dict: "object", type(None): "null"}
 _ACCEPTED = {"b": {"bool"}, "i": {"int"}, "u": {"int"}, "f": {"float", "int"}, "O": {"string"}}
-
-
-def numpy_dtype(tensor: TensorDescription) -> np.dtype[Any]:
-    """The dtype of the array of an input; text is an object array of bytes."""
-    return np.dtype(object if tensor.dtype == "string" else tensor.dtype)
-
-
-def expected(tensor: TensorDescription) -> str:
-    """Returns e.g. "int32 of shape [length, 4]" or "a single float32"."""
-    if not tensor.shape:
-        return f"a single {tensor.dtype}"
-    variable = [axis for axis, size in enumerate(tensor.shape) if size is None]
-    names = ["length" if len(variable) == 1 else f"length_{number}" for number in range(len(variable))]
-    sizes = [names.pop(0) if size is None else str(size) for size in tensor.shape]
-    return f"{tensor.dtype} of shape [{', '.join(sizes)}]"
 
 
 def read_tensor(tensor: TensorDescription, value: Any) -> Array:

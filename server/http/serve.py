@@ -14,6 +14,7 @@ import signal
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import uvicorn
 import uvloop
@@ -28,6 +29,9 @@ from server.metrics import Metrics, new_registry
 from server.process.host import EngineProcess
 from server.settings import Settings, SettingsError
 from server.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    import grpc.aio
 
 _log = logging.getLogger("batchd")
 _BACKLOG = 2048
@@ -55,7 +59,7 @@ def serve(settings: Settings, locations: Sequence[str]) -> int:
 
 
 async def _serve(settings: Settings, locations: Sequence[str], listening: socket.socket) -> int:
-    metrics = Metrics(new_registry())
+    metrics = Metrics(new_registry(), triton_names=settings.triton_metrics)
     dispatcher = Dispatcher(
         queue_limit_examples=settings.queue_limit_examples,
         queue_limit_bytes=settings.queue_limit_bytes,
@@ -80,6 +84,8 @@ async def _serve(settings: Settings, locations: Sequence[str], listening: socket
         metrics,
         body_limit_bytes=settings.body_limit_bytes,
         request_timeout_s=settings.request_timeout_s,
+        element_limit=settings.element_limit,
+        nonfinite=settings.nonfinite,
     )
     listener = _Listener(
         uvicorn.Config(
@@ -95,6 +101,7 @@ async def _serve(settings: Settings, locations: Sequence[str], listening: socket
             timeout_graceful_shutdown=_CLOSE_TIMEOUT_S,
         )
     )
+    grpc_server = await _start_grpc(supervisor, dispatcher, metrics, settings)
     stop = _on_signals()
     answering = asyncio.create_task(listener.serve(sockets=[listening]))
     loading = asyncio.create_task(_load(supervisor, settings, listening))
@@ -110,8 +117,36 @@ async def _serve(settings: Settings, locations: Sequence[str], listening: socket
         loading.cancel()
         stopping.cancel()
         listener.should_exit = True
+        if grpc_server is not None:
+            await grpc_server.stop(_CLOSE_TIMEOUT_S)
         await answering
         await supervisor.close()
+
+
+async def _start_grpc(
+    supervisor: Supervisor, dispatcher: Dispatcher, metrics: Metrics, settings: Settings
+) -> grpc.aio.Server | None:
+    """Starts the gRPC server, if a port is set for it. Raises SettingsError if it can't listen."""
+    if settings.grpc_port is None:
+        return None
+    from server.grpc.service import InferenceService, create_server
+
+    service = InferenceService(
+        supervisor,
+        dispatcher,
+        metrics,
+        product_version=product_version(),
+        request_timeout_s=settings.request_timeout_s,
+        element_limit=settings.element_limit,
+    )
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    try:
+        server, port = create_server(service, f"{host}:{settings.grpc_port}", settings.body_limit_bytes)
+    except OSError as error:
+        raise SettingsError(f"cannot listen for gRPC on {host}, port {settings.grpc_port}: {error}") from None
+    await server.start()
+    _log.info("batchd %s listens for gRPC on %s:%d", product_version(), host, port)
+    return server
 
 
 async def _load(supervisor: Supervisor, settings: Settings, listening: socket.socket) -> int:

@@ -23,12 +23,12 @@ from typing import NoReturn
 
 import msgspec
 
-from server.engines.batch_result import BatchResult, RowError
+from server.engines.batch_result import BatchResult, Outputs, RowError
 from server.engines.compile_cache import cache_directory, enable_cache, open_private_copy, publish
 from server.errors import BatchdError
 from server.process.framing import Unframer, frame
 from server.process.messages import Done, Failed, FromChild, Load, Ready, Run, RunFailed, Tensors, ToChild
-from server.process.wire import Arena, read_rows, write_rows
+from server.process.wire import Arena, read_owned_rows, write_owned_rows
 from server.process.worker import ModelWorker, as_load_error
 
 _decode = msgspec.msgpack.Decoder(ToChild).decode
@@ -96,8 +96,9 @@ def _set_environment(load: Load) -> tuple[Path, Path] | None:
 
 def _answer(worker: ModelWorker, run: Run, inputs: Arena, outputs: Arena) -> Done | RunFailed:
     try:
-        result = worker.run(run.signature, read_rows(inputs, run.tensors), run.bucket)
-        tensors, errors = _write_result(worker, result, outputs)
+        rows, owners = read_owned_rows(inputs, run.tensors)
+        result = worker.run(run.signature, rows, run.bucket)
+        tensors, errors = _write_result(worker, result, owners, outputs)
         return Done(run.id, tensors, errors, result.stats)
     except Exception as error:
         if not isinstance(error, BatchdError):
@@ -105,11 +106,21 @@ def _answer(worker: ModelWorker, run: Run, inputs: Arena, outputs: Arena) -> Don
         return RunFailed(run.id, f"{type(error).__name__}: {error}")
 
 
-def _write_result(worker: ModelWorker, result: BatchResult, outputs: Arena) -> tuple[Tensors, dict[int, str]]:
-    answers = [row for row in result.rows if not isinstance(row, RowError)]
-    errors = {index: row.message for index, row in enumerate(result.rows) if isinstance(row, RowError)}
+def _write_result(
+    worker: ModelWorker, result: BatchResult, owners: list[int], outputs: Arena
+) -> tuple[Tensors, dict[int, tuple[int, str]]]:
+    """Writes the answers with their owners; returns where, and the errors with theirs."""
+    answers: list[Outputs] = []
+    theirs: list[int] = []
+    errors: dict[int, tuple[int, str]] = {}
+    for index, (row, owner) in enumerate(zip(result.rows, owners, strict=True)):
+        if isinstance(row, RowError):
+            errors[index] = (owner, row.message)
+        else:
+            answers.append(row)
+            theirs.append(owner)
     dtypes = [tensor.dtype for tensor in worker.description.signatures[0].outputs]
-    return write_rows(outputs, answers, dtypes), errors
+    return write_owned_rows(outputs, answers, dtypes, theirs), errors
 
 
 def _receive(connection: socket.socket) -> Iterator[ToChild]:

@@ -39,7 +39,7 @@ from server.process.messages import (
     Run,
     RunFailed,
 )
-from server.process.wire import Arena, read_rows, write_rows
+from server.process.wire import Arena, read_owned_rows, write_owned_rows
 
 OnProgress = Callable[[Progress], None]
 
@@ -96,20 +96,26 @@ class EngineProcess:
             raise
         return self.description
 
-    async def run(self, signature: str, rows: Sequence[Example], bucket: Bucket) -> BatchResult:
-        """Runs one batch; a second call waits for the first. Raises EngineDied where the child ends first."""
+    async def run(
+        self, signature: str, rows: Sequence[Example], bucket: Bucket, owners: Sequence[int] = ()
+    ) -> BatchResult:
+        """Runs one batch; a second call waits for the first. Raises EngineDied where the child ends first.
+
+        `owners` (row by row; else 0, 1, ...) lie beside the rows all the way, and come back beside the answers.
+        """
         description = self.description
         described = description.signature(signature) if description is not None else None
         if described is None:
             raise errors.UnknownModel(f"there is no signature '{signature}' of {self.source.location} to run")
         dtypes = [tensor.dtype for tensor in described.inputs]
+        owners = owners or range(len(rows))
         async with self._run_lock:
             # The socket closes before `exited` resolves; what is sent in between would wait for ever.
             if self.exited.done() or self._transport is None or self._transport.is_closing():
                 raise self._died()
             self._run_id += 1
             self._running = asyncio.get_running_loop().create_future()
-            self._send(Run(self._run_id, signature, bucket, write_rows(self._inputs, rows, dtypes)))
+            self._send(Run(self._run_id, signature, bucket, write_owned_rows(self._inputs, rows, dtypes, owners)))
             # A caller that gives up must not leave the arena to the next batch while the child reads it.
             running = self._running
             try:
@@ -173,12 +179,19 @@ class EngineProcess:
                 self._finish(message.id, errors.BatchdError(message.message))
 
     def _result(self, done: Done) -> BatchResult:
-        answers = iter(read_rows(self._outputs, done.tensors))
-        total = done.tensors.rows + len(done.errors)
-        rows: list[Outputs | RowError] = [
-            RowError(done.errors[row]) if row in done.errors else next(answers) for row in range(total)
-        ]
-        return BatchResult(rows, done.stats)
+        answers = zip(*read_owned_rows(self._outputs, done.tensors), strict=True)
+        rows: list[Outputs | RowError] = []
+        owners: list[int] = []
+        for index in range(done.tensors.rows + len(done.errors)):
+            answer: Outputs | RowError
+            if index in done.errors:
+                owner, message = done.errors[index]
+                answer = RowError(message)
+            else:
+                answer, owner = next(answers)
+            rows.append(answer)
+            owners.append(owner)
+        return BatchResult(rows, done.stats, owners)
 
     def _finish(self, run_id: int, result: BatchResult | Exception) -> None:
         running = self._running

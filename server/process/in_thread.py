@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from server.engines.batch_result import BatchResult, Example
@@ -58,7 +59,9 @@ class EngineThread:
         self.description = self._worker.description
         return self.description
 
-    async def run(self, signature: str, rows: Sequence[Example], bucket: Bucket) -> BatchResult:
+    async def run(
+        self, signature: str, rows: Sequence[Example], bucket: Bucket, owners: Sequence[int] = ()
+    ) -> BatchResult:
         """Runs one batch; raises EngineDied once killed or closed."""
         if self._worker is None or self.exited.done():
             raise EngineDied(f"the engine of {self.source.location} is gone; try again")
@@ -67,7 +70,7 @@ class EngineThread:
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not running.done():
             raise EngineDied(f"the engine of {self.source.location} ended while it held the request")
-        return running.result()
+        return replace(running.result(), owners=owners)
 
     def kill(self) -> None:
         """Makes the engine look dead: pending and later batches raise EngineDied."""

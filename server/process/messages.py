@@ -102,11 +102,11 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
-    """The batch is computed: the answers, in order, of rows that have one; messages of the others, by row."""
+    """The batch is computed: the answers, in order, of rows that have one; the owner and the message of the others."""
 
     id: int
     tensors: Tensors
-    errors: dict[int, str]
+    errors: dict[int, tuple[int, str]]
     stats: BatchStats
 
 

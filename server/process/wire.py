@@ -19,6 +19,7 @@ import numpy as np
 from server.engines.batch_result import Array
 from server.process.messages import Column, Tensors
 
+_OWNER = "int64"
 _ALIGNMENT = 64
 _INITIAL_BYTES = 1 << 20
 
@@ -88,6 +89,21 @@ def read_rows(arena: Arena, tensors: Tensors) -> list[tuple[Array, ...]]:
         for column in tensors.columns
     ]
     return list(zip(*columns, strict=True))
+
+
+def write_owned_rows(
+    arena: Arena, rows: Sequence[Sequence[Array]], dtypes: Sequence[str], owners: Sequence[int]
+) -> Tensors:
+    """Writes rows and, beside each, the number of the request that it belongs to."""
+    numbers = np.array(owners, np.int64)
+    owned = [(*row, numbers[index, ...]) for index, row in enumerate(rows)]
+    return write_rows(arena, owned, [*dtypes, _OWNER])
+
+
+def read_owned_rows(arena: Arena, tensors: Tensors) -> tuple[list[tuple[Array, ...]], list[int]]:
+    """Returns the rows that `write_owned_rows` wrote, and whose each is."""
+    owned = read_rows(arena, tensors)
+    return [row[:-1] for row in owned], [int(row[-1]) for row in owned]
 
 
 def _shapes(arrays: Sequence[Array]) -> list[list[int]]:

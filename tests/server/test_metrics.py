@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from server.metrics import Metrics, new_registry
+from server.metrics import Metrics, markdown, new_registry
+
+PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 
 def test_children_are_looked_up_once():
@@ -19,7 +23,7 @@ def test_children_are_looked_up_once():
 def test_two_servers_in_one_process_do_not_meet():
     first, second = Metrics(CollectorRegistry()), Metrics(CollectorRegistry())
     first.lane("m", "predict", "static").requests(200).inc()
-    labels = {"model": "m", "signature": "predict", "engine": "static", "code": "200"}
+    labels = {"model": "m", "version": "1", "signature": "predict", "engine": "static", "code": "200"}
     assert first.registry.get_sample_value("batchd_requests_total", labels) == 1
     assert second.registry.get_sample_value("batchd_requests_total", labels) is None
 
@@ -47,3 +51,28 @@ def test_the_exposition_parses_and_carries_its_units():
     assert all(family.documentation for family in own.values())
     assert {sample.labels["code"] for sample in own["batchd_requests"].samples} == {"200", "404"}
     assert not any(sample.name.endswith("_created") for family in own.values() for sample in family.samples)
+
+
+def test_the_page_of_metrics_is_current():
+    assert PAGE.read_text() == markdown(), "run: python -m server.metrics > docs/metrics.md"
+
+
+def test_tritons_names_on_request():
+    metrics = Metrics(new_registry(), triton_names=True)
+    lane = metrics.lane("m", "predict", "static", "3")
+    lane.batch_size.observe(6)
+    lane.batch_size.observe(2)
+    lane.execute_duration.observe(0.25)
+    lane.outcomes("answered").inc(7)
+    lane.outcomes("expired").inc()
+    lane.outcomes("queue_full").inc()
+    model = {"model": "m", "version": "3"}
+    value = metrics.registry.get_sample_value
+    assert value("nv_inference_count", model) == 8
+    assert value("nv_inference_exec_count", model) == 2
+    assert value("nv_inference_compute_infer_duration_us", model) == 250_000
+    assert value("nv_inference_request_success", model) == 7
+    assert value("nv_inference_request_failure", model | {"reason": "REJECTED"}) == 2
+    assert value("nv_inference_pending_request_count", model) == 0
+    assert "nv_inference_count{" in metrics.exposition().decode()
+    assert "nv_inference" not in Metrics(new_registry()).exposition().decode()

@@ -66,8 +66,8 @@ async def settle() -> None:
 async def ask(service: SimpleNamespace, count: int) -> None:
     for value in range(count):
         example = (np.array([value], np.float32),)
-        reply = await service.dispatcher.predict(PredictRequest("double", "predict", example, math.inf))
-        assert reply.outputs[0].tolist() == [2.0 * value]
+        reply = await service.dispatcher.predict(PredictRequest("double", "predict", [example], math.inf))
+        assert reply.rows[0][0].tolist() == [2.0 * value]
         await settle()
 
 

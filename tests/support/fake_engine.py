@@ -62,6 +62,7 @@ class FakeEngine:
         self.may_start: asyncio.Event | None = None
         self.batches: list[tuple[int, Bucket]] = []
         self.rows_lost = 0
+        self.owners_turned = 0
         self.pid: int | None = None
         loop = asyncio.get_running_loop()
         self.exited: asyncio.Future[str] = loop.create_future()
@@ -83,7 +84,9 @@ class FakeEngine:
         self.pid = 4711
         return self.description
 
-    async def run(self, signature: str, rows: Sequence[Example], bucket: Bucket) -> BatchResult:
+    async def run(
+        self, signature: str, rows: Sequence[Example], bucket: Bucket, owners: Sequence[int] = ()
+    ) -> BatchResult:
         """Computes one row after the other, after the delay or the gate, unless the engine dies first."""
         self.batches.append((len(rows), bucket))
         if self.seconds or self.gate:
@@ -100,7 +103,8 @@ class FakeEngine:
             padding_ratio=padded / bucket.rows,
             cold=bucket not in self.description.signatures[0].buckets,
         )
-        return BatchResult(answers, stats)
+        turned = [*owners[self.owners_turned :], *owners[: self.owners_turned]]
+        return BatchResult(answers, stats, turned)
 
     def kill(self) -> None:
         """Dies at once."""

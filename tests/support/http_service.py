@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from server.dispatcher import Dispatcher
 from server.engines.settings import EngineSettings
 from server.http.application import create_application
+from server.http.nonfinite import Nonfinite
 from server.http.protocol import Protocol
 from server.loading_progress import ProgressLines
 from server.metrics import Metrics
@@ -38,6 +39,7 @@ class Service:
     dispatcher: Dispatcher
     engines: FakeEngines
     registry: CollectorRegistry
+    metrics: Metrics
 
     async def predict(self, model: str = "", **body) -> httpx.Response:
         """POSTs a body of these fields."""
@@ -50,6 +52,8 @@ async def running(
     wait: bool = True,
     body_limit_bytes: int = 16 * 1024 * 1024,
     request_timeout_s: float = 10.0,
+    element_limit: int = 4 * 1024 * 1024,
+    nonfinite: Nonfinite = "token",
     restart_backoff_s: float = 0.01,
     **prepared: Callable[[], FakeEngine],
 ) -> AsyncIterator[Service]:
@@ -73,8 +77,12 @@ async def running(
         metrics,
         body_limit_bytes=body_limit_bytes,
         request_timeout_s=request_timeout_s,
+        element_limit=element_limit,
+        nonfinite=nonfinite,
     )
     with socket.create_server(("127.0.0.1", 0)) as listening:
+        # As uvloop does; asyncio doesn't, for a socket that it didn't make, and then each reply takes 40 ms.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         listener = _Listener(
             uvicorn.Config(application, http=Protocol, ws="none", lifespan="off", log_config=None, access_log=False)
         )
@@ -85,7 +93,7 @@ async def running(
             try:
                 if wait:
                     await loading
-                yield Service(port, client, supervisor, dispatcher, engines, registry)
+                yield Service(port, client, supervisor, dispatcher, engines, registry, metrics)
             finally:
                 loading.cancel()
                 listener.should_exit = True

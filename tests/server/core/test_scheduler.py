@@ -179,7 +179,7 @@ def test_a_lane_with_a_delay_waits_for_company():
 
 
 def test_a_lane_with_a_delay_leaves_in_time_for_its_deadlines():
-    core = scheduler(delay_s=100 * US, expected_batch_s=30 * US)
+    core = scheduler(delay_s=100 * US, buckets=[Shape(4)], seconds=[30 * US])
     add(core, 1, now=0.0, deadline=80 * US)
     assert core.next_action(0.0) == WaitUntil(pytest.approx(50 * US))
     action = core.next_action(51 * US)
@@ -190,14 +190,14 @@ def test_the_smallest_bucket_that_holds_the_batch():
     shapes = [Shape(rows, (length,)) for rows in (1, 2, 4) for length in (8, 32)]
     core = scheduler(buckets=shapes)
     for id, length in enumerate([3, 20, 8]):
-        add(core, id, lengths=(length,))
+        add(core, id, lengths=((length,),))
     batch = core.next_action(0.0).batch
     assert (batch.bucket, batch.lengths, batch.rows) == (Shape(4, (32,)), (20,), 3)
 
 
 def test_a_shape_beyond_every_bucket_has_none():
     core = scheduler(buckets=[Shape(4, (8,))])
-    add(core, 1, lengths=(9,))
+    add(core, 1, lengths=((9,),))
     batch = core.next_action(0.0).batch
     assert (batch.bucket, batch.lengths) == (None, (9,))
 
@@ -207,11 +207,11 @@ def test_a_large_request_is_cut_and_its_rest_stays_in_front():
     add(core, 1, n=6, bytes=60)
     add(core, 2, n=1)
     first = core.next_action(0.0)
-    assert [(p.request_id, p.start, p.stop) for p in first.batch.parts] == [(1, 0, 4)]
+    assert [(p.request_id, *p.rows) for p in first.batch.parts] == [(1, 0, 1, 2, 3)]
     assert (core.rows_queued, core.bytes_queued) == (3, 60)
     core.completed(first.batch, 1 * US)
     second = core.next_action(1 * US)
-    assert [(p.request_id, p.start, p.stop) for p in second.batch.parts] == [(1, 4, 6), (2, 0, 1)]
+    assert [(p.request_id, *p.rows) for p in second.batch.parts] == [(1, 4, 5), (2, 0)]
     core.completed(second.batch, 1 * US)
     assert core.next_action(2 * US) == WaitForRequest()
 

@@ -241,7 +241,7 @@ async def test_a_caller_that_leaves_is_taken_out_of_the_queue():
         _, writer = await asyncio.open_connection("127.0.0.1", service.port)
         writer.write(b"POST /predict HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         await asyncio.sleep(0.1)
-        labels = {"model": "m", "signature": "predict", "engine": "fake"}
+        labels = {"model": "m", "version": "1", "signature": "predict", "engine": "fake"}
         assert service.registry.get_sample_value("batchd_queue_depth", labels) == 1
         writer.close()
         await asyncio.sleep(0.1)

@@ -82,7 +82,7 @@ async def test_metrics_have_the_names_that_the_documents_promise():
             for family in families.values()
             for sample in family.samples
         }
-        labels = {"model": "a", "signature": "predict", "engine": "fake"}
+        labels = {"model": "a", "version": "1", "signature": "predict", "engine": "fake"}
 
         def value(name: str, **more: str) -> float:
             return samples[name, tuple(sorted((labels | more).items()))]

@@ -61,7 +61,8 @@ async def test_a_model_is_loaded_described_and_run(kind, engine, tmp_path, monke
         assert [(t.name, t.dtype, t.shape) for t in signature.inputs] == [("x", "float32", [])]
         assert [bucket.rows for bucket in signature.buckets] == [1, 2, 4]
         assert all(timed.seconds > 0 for timed in description.timings["predict"])
-        result = await host.run("predict", rows(0, -1, 2), Bucket(4))
+        result = await host.run("predict", rows(0, -1, 2), Bucket(4), [7, 9, 7])
+        assert list(result.owners) == [7, 9, 7]
         assert result.rows[1] == RowError("x must not be negative")
         assert (float(result.rows[0][0]), float(result.rows[2][0])) == (1.0, 7.0)
         assert result.stats.compiles == 0

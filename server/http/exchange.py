@@ -1,0 +1,168 @@
+"""The hot path that the protocols share, a bare ASGI application in front of the framework.
+
+    body -> (protocol) -> PredictRequest -> dispatcher -> PredictReply -> (protocol) -> reply
+
+A protocol is a function from what arrived to a request and to the function that writes its reply. Here is the rest:
+limits, errors, callers that leave, metrics, compressed replies, and the headers that say how it was served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from server.dispatcher import Dispatcher, PredictReply, PredictRequest
+from server.errors import BatchdError
+from server.http.body import BodyLimits, CallerLeft, CallerWatch, Headers, Receive, Scope, Send, read_body
+from server.http.errors import error_body, retry_after
+from server.metrics import LaneMetrics, Metrics
+from server.provenance import headers_of
+
+_log = logging.getLogger("batchd.http")
+
+CLIENT_CLOSED_REQUEST = 499
+JSON = (b"content-type", b"application/json")
+_COMPRESSED_FROM_BYTES = 1024
+_IN_A_THREAD_FROM_BYTES = 64 * 1024
+_ENCODERS = {b"gzip": 31, b"deflate": 15}
+
+
+@dataclass(slots=True)
+class Arrival:
+    """A request that has arrived whole. The protocol sets `metrics` as soon as it knows who is asked."""
+
+    path: str
+    headers: Headers
+    body: bytes
+    at: float
+    metrics: LaneMetrics | None = None
+
+    def header(self, name: bytes) -> bytes | None:
+        """Returns the value of a header, by its lower-case name."""
+        return next((value for key, value in self.headers if key == name), None)
+
+
+Write: TypeAlias = Callable[[PredictReply], tuple[bytes, list[tuple[bytes, bytes]]]]
+"""Returns the body and the headers of the reply."""
+
+Read: TypeAlias = Callable[[Arrival], tuple[PredictRequest, Write]]
+"""Raises BatchdError for what can't be answered."""
+
+
+class Exchange:
+    """Answers POST requests of one protocol. `compresses`: replies, for callers that accept it."""
+
+    def __init__(
+        self,
+        read: Read,
+        dispatcher: Dispatcher,
+        metrics: Metrics,
+        limits: BodyLimits,
+        *,
+        compresses: bool = False,
+    ) -> None:
+        self._read = read
+        self._dispatcher = dispatcher
+        self._metrics = metrics
+        self._limits = limits
+        self._compresses = compresses
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        try:
+            if scope["method"] != "POST":
+                await reply_not_allowed(scope, send, "POST")
+                return
+            body = await read_body(scope["headers"], receive, self._limits)
+        except CallerLeft:
+            return
+        except BatchdError as error:
+            self._metrics.count_unplaced(error.status)
+            await reply_error(send, error)
+            return
+        await self._answer(Arrival(scope["path"], scope["headers"], body, time.monotonic()), receive, send)
+
+    async def _answer(self, arrival: Arrival, receive: Receive, send: Send) -> None:
+        try:
+            request, write = self._read(arrival)
+            with CallerWatch(receive):
+                reply = await self._dispatcher.predict(request)
+            answered_at = time.monotonic()
+            body, headers = write(reply)
+            if self._compresses and len(body) >= _COMPRESSED_FROM_BYTES:
+                body = await _compressed(body, arrival.header(b"accept-encoding"), headers)
+        except CallerLeft:
+            self._count(arrival, CLIENT_CLOSED_REQUEST)
+        except BatchdError as error:
+            self._count(arrival, error.status)
+            await reply_error(send, error)
+        except Exception as error:
+            _log.exception("a request failed unexpectedly")
+            self._count(arrival, 500)
+            message = f"internal error: {type(error).__name__}; the server's log has the details"
+            await send_reply(send, 500, error_body(message), [JSON])
+        else:
+            if arrival.metrics is not None:
+                arrival.metrics.serialise_duration.observe(time.monotonic() - answered_at)
+            self._count(arrival, 200, reply)
+            await send_reply(send, 200, body, [*headers, *headers_of(reply.provenance)])
+
+    def _count(self, arrival: Arrival, status: int, reply: PredictReply | None = None) -> None:
+        seconds = time.monotonic() - arrival.at
+        if arrival.metrics is None:
+            self._metrics.count_unplaced(status)
+        elif reply is None:
+            arrival.metrics.count(status, seconds)
+        else:
+            how = reply.provenance
+            arrival.metrics.count_answer(seconds, len(reply.rows), how.queue_s, how.compute_s)
+
+
+async def reply_not_allowed(scope: Scope, send: Send, allowed: str) -> None:
+    """Answers 405."""
+    message = f"{scope['method']} is not allowed at {scope['path']}; {allowed} is"
+    await send_reply(send, 405, error_body(message), [JSON, (b"allow", allowed.encode())])
+
+
+async def reply_error(send: Send, error: BatchdError) -> None:
+    """Answers with an error's status and sentence."""
+    seconds = retry_after(error)
+    headers = [(b"retry-after", seconds.encode())] if seconds else []
+    await send_reply(send, error.status, error_body(error.message), [JSON, *headers])
+
+
+async def send_reply(send: Send, status: int, body: bytes, headers: Headers) -> None:
+    """Sends a whole reply. `headers`: the content type, and others."""
+    content_type, *others = headers
+    length = (b"content-length", b"%d" % len(body))
+    await send({"type": "http.response.start", "status": status, "headers": [content_type, length, *others]})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _compressed(body: bytes, accepted: bytes | None, headers: list[tuple[bytes, bytes]]) -> bytes:
+    """Returns the body as its caller takes it, and adds the header that says so."""
+    encoding = _encoding(accepted or b"")
+    if encoding is None:
+        return body
+    headers += [(b"content-encoding", encoding), (b"vary", b"accept-encoding")]
+    if len(body) < _IN_A_THREAD_FROM_BYTES:
+        return _compress(body, encoding)
+    return await asyncio.to_thread(_compress, body, encoding)
+
+
+def _encoding(accepted: bytes) -> bytes | None:
+    for offer in accepted.lower().split(b","):
+        name, _, quality = offer.strip().partition(b";")
+        if name.strip() in _ENCODERS and quality.replace(b" ", b"") not in (b"q=0", b"q=0.0", b"q=0.00", b"q=0.000"):
+            return name.strip()
+    return None
+
+
+def _compress(body: bytes, encoding: bytes) -> bytes:
+    stream = zlib.compressobj(1, zlib.DEFLATED, _ENCODERS[encoding])
+    return stream.compress(body) + stream.flush()
