@@ -73,7 +73,7 @@ async def ask(service: SimpleNamespace, count: int) -> None:
 
 def counted(service: SimpleNamespace, name: str, **labels: str) -> float:
     found = service.metrics.registry.get_sample_value(
-        name, {"model": "double", "signature": "predict", "engine": "dynamic", **labels}
+        name, {"model": "double", "version": "1", "signature": "predict", "engine": "dynamic", **labels}
     )
     return found or 0.0
 
