@@ -115,7 +115,10 @@ def bench_command(
     extra `bench`). Each answers batches that it hasn't seen, each answer is checked, and a wrong one makes the exit
     code 1.
     """
-    from loadtest import bench
+    from loadtest.bench import columns as ways
+    from loadtest.bench.report import as_document, as_markdown, print_bench
+    from loadtest.bench.run import Settings as BenchSettings
+    from loadtest.bench.run import bench
     from loadtest.workloads import NAMES
 
     names = NAMES if workloads == "all" else _words(workloads)
@@ -125,10 +128,10 @@ def bench_command(
     documents = []
     try:
         plans = [
-            bench.Settings(
+            BenchSettings(
                 workload=name,
                 batch_sizes=[_count(size) for size in _words(batch_sizes)],
-                columns=bench.chosen_columns(_words(columns)),
+                columns=ways.chosen_columns(_words(columns)),
                 threads=threads or len(os.sched_getaffinity(0)),
                 **options,
             )
@@ -137,13 +140,13 @@ def bench_command(
     except (KeyError, ValueError) as error:
         raise click.UsageError(str(error.args[0])) from None
     for plan in plans:
-        cells = bench.bench(plan, lambda line: progress.print(line, markup=False, style="dim"))
-        bench.print_bench(plan, cells, report.console())
-        documents.append(bench.as_document(plan, cells))
+        cells = bench(plan, lambda line: progress.print(line, markup=False, style="dim"))
+        print_bench(plan, cells, report.console())
+        documents.append(as_document(plan, cells))
     if json_file is not None:
         json_file.write_bytes(orjson.dumps(documents, option=orjson.OPT_INDENT_2))
     if markdown_file is not None:
-        markdown_file.write_text(bench.as_markdown(documents), encoding="utf-8")
+        markdown_file.write_text(as_markdown(documents), encoding="utf-8")
     if not all(document["valid"] for document in documents):
         raise SystemExit(1)
 

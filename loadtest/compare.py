@@ -212,7 +212,7 @@ class _Bench:
                 self.attempt_faults += _faults_of_replies(phase)
                 phase.attacks.clear()
                 phase.batch_means.clear()
-                pacer = open_loop(self.settings.arrivals, search.rate_per_s, search.requests, self.settings.seed)
+                pacer = open_loop(self.settings.arrivals, search.rate_per_s, search.requests, self._seed(search))
                 before = each.server.batches(self.expected.model)
                 log = attack(each.target, pacer, timeout_s=self.settings.timeout_s)
                 self._keep(phase, log, before, each.server.batches(self.expected.model))
@@ -223,6 +223,10 @@ class _Bench:
             for phase, search in zip(phases, searches, strict=True)
             if not search.carried_per_s
         ]
+
+    def _seed(self, search: RateSearch) -> int:
+        """The same arrivals for every engine at its n-th attempt, others at its next."""
+        return self.settings.seed + search.attempts
 
     def _keep(self, phase: Phase, log: AttackLog, before: BatchCount, after: BatchCount) -> None:
         records = judge(log.exchanges, self.expected)

@@ -52,7 +52,7 @@ def mirrored_batches(registry: CollectorRegistry) -> Counter:
     return Counter(
         "batchd_shadow_batches_total",
         "Batches mirrored to a shadow engine, by outcome: equal, different, failed or skipped (it was busy).",
-        ("model", "signature", "engine", "outcome"),
+        ("model", "version", "signature", "engine", "outcome"),
         registry=registry,
     )
 
@@ -118,8 +118,10 @@ class MirroredRunner:
         self._live = live
         self._mirror = mirror
 
-    async def run(self, signature: str, rows: Sequence[Example], bucket: Bucket) -> BatchResult:
-        result = await self._live.run(signature, rows, bucket)
+    async def run(
+        self, signature: str, rows: Sequence[Example], bucket: Bucket, owners: Sequence[int] = ()
+    ) -> BatchResult:
+        result = await self._live.run(signature, rows, bucket, owners)
         self._mirror(signature, rows, bucket, result)
         return result
 
@@ -176,16 +178,19 @@ class _Shadow:
             _log.warning("model %r: engine %r answers otherwise: %s", self.model, self.engine, difference)
 
     def _observe(self, signature: str, rows: int, result: BatchResult, seconds: float) -> None:
-        lane = self._metrics.lane(self.model, signature, self.engine)
+        lane = self._metrics.lane(self.model, signature, self.engine, self._description.version)
         lane.batch_size.observe(rows)
         lane.compute_duration.observe(seconds)
+        lane.assembly_duration.observe(result.stats.assembly_s)
+        lane.execute_duration.observe(result.stats.compute_s)
+        lane.split_duration.observe(result.stats.split_s)
         lane.padding_ratio.observe(result.stats.padding_ratio)
         lane.launches.inc(result.stats.launches)
         lane.nodes.inc(result.stats.nodes)
         lane.isolated.inc(result.stats.isolated)
 
     def _count(self, signature: str, outcome: str) -> None:
-        self._counter.labels(self.model, signature, self.engine, outcome).inc()
+        self._counter.labels(self.model, self._description.version, signature, self.engine, outcome).inc()
 
 
 def first_difference(

@@ -4,19 +4,3 @@ In the order of a run: `run.py` draws batches and their right answers, starts a 
 (`process.py`, `worker.py`), has each column of `columns.py` answer a batch, checks it, and then visits all columns
 once a round; `report.py` makes the table. Only workers import TensorFlow, DyNet or JAX.
 """
-
-from loadtest.bench.columns import COLUMNS, Column, chosen_columns
-from loadtest.bench.report import as_document, as_markdown, print_bench
-from loadtest.bench.run import Cell, Settings, bench
-
-__all__ = [
-    "COLUMNS",
-    "Cell",
-    "Column",
-    "Settings",
-    "as_document",
-    "as_markdown",
-    "bench",
-    "chosen_columns",
-    "print_bench",
-]

@@ -58,6 +58,7 @@ def test_wrong_and_lost_replies_make_it_invalid(engine: str, faults: str) -> Non
 @pytest.fixture
 def short_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slo, "ATTEMPT_S", 0.05)
+    monkeypatch.setattr(slo, "MOST_ATTEMPTS", 4)
 
 
 @pytest.mark.usefixtures("short_attempts")

@@ -66,14 +66,14 @@ async def settle() -> None:
 async def ask(service: SimpleNamespace, count: int) -> None:
     for value in range(count):
         example = (np.array([value], np.float32),)
-        reply = await service.dispatcher.predict(PredictRequest("double", "predict", example, math.inf))
-        assert reply.outputs[0].tolist() == [2.0 * value]
+        reply = await service.dispatcher.predict(PredictRequest("double", "predict", [example], math.inf))
+        assert reply.rows[0][0].tolist() == [2.0 * value]
         await settle()
 
 
 def counted(service: SimpleNamespace, name: str, **labels: str) -> float:
     found = service.metrics.registry.get_sample_value(
-        name, {"model": "double", "signature": "predict", "engine": "dynamic", **labels}
+        name, {"model": "double", "version": "1", "signature": "predict", "engine": "dynamic", **labels}
     )
     return found or 0.0
 

@@ -1,6 +1,6 @@
 """One of 16 experts for each example, by its number; a second layer for those that a gate lets through.
 
-What static batching likes least: it computes every expert for every row, or at least every expert that is asked for.
+What static batching likes least: it computes every expert for every row.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The experts in JAX: all are computed, then one is picked.
 
-`vmap` would make the same of `lax.switch`, but copies the weights for every row first (28 ms for 8 rows and 8 small experts, JAX 0.10).
+`vmap` would make the same of `lax.switch`, but copies the weights for every row first (JAX 0.10: 28 ms for 8 rows and
+8 experts half as wide).
 """
 
 from __future__ import annotations
