@@ -271,8 +271,8 @@ def test_a_body_that_becomes_too_large_is_not_decompressed(raw):
     [
         (b"{}", "br", 415, "content-encoding 'br' is not known"),
         (b"{}", "gzip", 400, "can't be decompressed as gzip"),
-        (gzip.compress(b"{}")[:-4], "gzip", 400, "its end is missing"),
-        (gzip.compress(b"{}") + b"x", "gzip", 400, "something follows its end"),
+        (gzip.compress(b"{}", mtime=0)[:-4], "gzip", 400, "its end is missing"),
+        (gzip.compress(b"{}", mtime=0) + b"x", "gzip", 400, "something follows its end"),
     ],
 )
 def test_wrongly_compressed(raw, body, encoding, status, sentence):
