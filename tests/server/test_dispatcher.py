@@ -401,7 +401,8 @@ async def test_every_request_is_accounted_for():
     assert never_began >= 0
     assert sum(ended.values()) + never_began == len(tasks)
     assert ended["answered"] == sum(isinstance(result, PredictReply) for result in results)
-    assert all(count for outcome, count in ended.items() if outcome != "unreachable"), ended
+    ended["too late"] = ended.pop("unreachable") + ended.pop("expired")  # which of them depends on the machine
+    assert all(ended.values()), ended
     assert served.sample("batchd_queue_depth") == 0
 
 

@@ -92,7 +92,8 @@ def launched(kernel, case, own, count):
 @pytest.mark.parametrize("count", [1, 5])
 @pytest.mark.parametrize("name", CASES)
 def test_as_tensorflow(name, count):
-    quick, slow = both(*CASES[name], count)
+    with np.errstate(over="ignore"):  # as the engine does
+        quick, slow = both(*CASES[name], count)
     assert quick is not None
     for one, other in zip(quick, slow, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
