@@ -192,6 +192,11 @@ class _Batch:
         kind, data = column
         if kind.what == "value":
             return [as_array(row, dtype) for row in self._tape.read(data, kind.shape, kind.dtype)]
+        if kind.what == "seq":
+            sizes = data.sizes()
+            own = np.arange(data.ids.shape[1]) < sizes[:, None]
+            elements = self._tape.read(data.ids[own], kind.shape, kind.dtype)
+            return [as_array(rows, dtype) for rows in np.split(elements, np.cumsum(sizes)[:-1])]
         return [
             as_array(
                 entry.array

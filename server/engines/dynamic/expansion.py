@@ -36,6 +36,7 @@ from server.engines.dynamic.values import (
     Shared,
     collected,
     entries,
+    is_readable,
     loose,
     on_host,
     ragged,
@@ -112,7 +113,7 @@ class Expansion:
         ]
         captured = [self._expander.captures[var] for var in program.inputs[len(given) :]]
         outputs = yield from self._run(program, [*given, *captured], place)
-        return [self._whole(column, place) for column in outputs]
+        return [column if is_readable(column) else self._whole(column, place) for column in outputs]
 
     def _input(self, var: Var, arrays: list[Any], place: Place) -> Column:
         dtype = var.dtype

@@ -133,6 +133,12 @@ def seq_column(seq: Seq, shape: Any, dtype: Any) -> Column:
     return Column(Kind("seq", shape, dtype, count), seq)
 
 
+def is_readable(column: Column) -> bool:
+    """Whether it is a sequence of values of one shape, which whoever reads them may put together."""
+    kind, seq = column
+    return kind.what == "seq" and kind.shape is not None and seq.arrays is None and seq.before is None
+
+
 def taken(column: Column, rows: Any) -> Column:
     """The column for some of its examples (`rows`: positions, or bools)."""
     kind, data = column
