@@ -395,18 +395,7 @@ class Dispatcher:
 
     def _count(self, lane: _Lane, result: BatchResult, compute_s: float) -> None:
         stats, metrics = result.stats, lane.metrics
-        metrics.compute_duration.observe(compute_s)
-        metrics.assembly_duration.observe(stats.assembly_s)
-        metrics.execute_duration.observe(stats.compute_s)
-        metrics.split_duration.observe(stats.split_s)
-        metrics.padding_ratio.observe(stats.padding_ratio)
-        if stats.launches:
-            metrics.launches.inc(stats.launches)
-            metrics.nodes.inc(stats.nodes)
-        if stats.cold:
-            metrics.cold.inc()
-        if stats.isolated:
-            metrics.isolated.inc(stats.isolated)
+        metrics.count_batch(stats, compute_s)
         if stats.compiles > lane.compiles:
             metrics.compiles_serving.inc(stats.compiles - lane.compiles)
             lane.compiles = stats.compiles

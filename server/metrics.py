@@ -28,6 +28,8 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric, UnknownMetricFamily
 from prometheus_client.registry import Collector
 
+from server.engines.batch_result import BatchStats
+
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
 _LANE = ("model", "version", "signature", "engine")
@@ -86,6 +88,27 @@ class Metrics:
         self.assembly_duration = Histogram(
             "batchd_assembly_duration_seconds",
             "Of each batch, in the engine: padding and stacking its rows.",
+            _LANE,
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.build_duration = Histogram(
+            "batchd_build_duration_seconds",
+            "Of each batch that was batched at run time, within its assembly: growing the graphs.",
+            _LANE,
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.schedule_duration = Histogram(
+            "batchd_schedule_duration_seconds",
+            "Of each batch that was batched at run time, within its assembly: grouping their nodes.",
+            _LANE,
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.gather_duration = Histogram(
+            "batchd_gather_duration_seconds",
+            "Of each batch that was batched at run time, within its assembly: bringing operands together.",
             _LANE,
             buckets=_SECONDS,
             registry=registry,
@@ -243,6 +266,9 @@ class LaneMetrics:
         self.queue_duration = metrics.queue_duration.labels(*labels)
         self.compute_duration = metrics.compute_duration.labels(*labels)
         self.assembly_duration = metrics.assembly_duration.labels(*labels)
+        self.build_duration = metrics.build_duration.labels(*labels)
+        self.schedule_duration = metrics.schedule_duration.labels(*labels)
+        self.gather_duration = metrics.gather_duration.labels(*labels)
         self.execute_duration = metrics.execute_duration.labels(*labels)
         self.split_duration = metrics.split_duration.labels(*labels)
         self.serialise_duration = metrics.serialise_duration.labels(*labels)
@@ -276,6 +302,24 @@ class LaneMetrics:
         tally.examples += examples
         tally.queue_s += queue_s
         tally.compute_s += compute_s
+
+    def count_batch(self, stats: BatchStats, seconds: float) -> None:
+        """Counts a batch that ran, `seconds` from sending it to its return."""
+        self.compute_duration.observe(seconds)
+        self.assembly_duration.observe(stats.assembly_s)
+        self.execute_duration.observe(stats.compute_s)
+        self.split_duration.observe(stats.split_s)
+        self.padding_ratio.observe(stats.padding_ratio)
+        if stats.launches:
+            self.launches.inc(stats.launches)
+            self.nodes.inc(stats.nodes)
+            self.build_duration.observe(stats.build_s)
+            self.schedule_duration.observe(stats.schedule_s)
+            self.gather_duration.observe(stats.gather_s)
+        if stats.cold:
+            self.cold.inc()
+        if stats.isolated:
+            self.isolated.inc(stats.isolated)
 
     def batches(self) -> int:
         """How many batches were sent."""

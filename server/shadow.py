@@ -180,14 +180,7 @@ class _Shadow:
     def _observe(self, signature: str, rows: int, result: BatchResult, seconds: float) -> None:
         lane = self._metrics.lane(self.model, signature, self.engine, self._description.version)
         lane.batch_size.observe(rows)
-        lane.compute_duration.observe(seconds)
-        lane.assembly_duration.observe(result.stats.assembly_s)
-        lane.execute_duration.observe(result.stats.compute_s)
-        lane.split_duration.observe(result.stats.split_s)
-        lane.padding_ratio.observe(result.stats.padding_ratio)
-        lane.launches.inc(result.stats.launches)
-        lane.nodes.inc(result.stats.nodes)
-        lane.isolated.inc(result.stats.isolated)
+        lane.count_batch(result.stats, seconds)
 
     def _count(self, signature: str, outcome: str) -> None:
         self._counter.labels(self.model, self._description.version, signature, self.engine, outcome).inc()
