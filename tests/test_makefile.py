@@ -93,8 +93,14 @@ def test_host_and_port_come_from_the_environment_too(checkout: Checkout) -> None
 
 def test_developers_need_not_install_twice(checkout: Checkout) -> None:
     assert checkout.run("make", "test")[1] == [*INSTALL_DEV, f"python -m pytest -m not full {TWO_PROCESSES}"]
-    both = [f"python -m pytest -m not alone {TWO_PROCESSES}", "python -m pytest -m alone"]
-    assert checkout.run("make", "test-all")[1] == both
+    parts = [
+        f"python -m pytest -m not sweep and not alone {TWO_PROCESSES}",
+        "python -m pytest -m sweep --numprocesses 2 --dist load",
+        "python -m pytest -m alone",
+    ]
+    assert checkout.run("make", "test-all")[1] == parts
+    failed, commands = checkout.run("make", "test-all", PYTEST_STATUS="1")
+    assert (failed.returncode != 0, commands) == (True, parts), "a part that fails doesn't hide the others"
     assert checkout.run("make", "lint")[1] == ["ruff check", "ruff format --check", "mypy"]
     assert checkout.run("make", "bench")[1] == ["python -m loadtest compare --model language"]
     assert checkout.run("make", "serve")[1] == [f"{SERVE} --host 127.0.0.1 --port 8000"]

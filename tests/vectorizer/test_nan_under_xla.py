@@ -85,6 +85,7 @@ def test_sample(number):
 
 
 @pytest.mark.full
+@pytest.mark.sweep
 @pytest.mark.parametrize("number", range(len(CASES)), ids=lambda number: NAMES[number])
 def test_all(number):
     run(number)

@@ -103,6 +103,7 @@ def test_sample(case):
 
 
 @pytest.mark.full
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES])
 def test_all(case):
     case.run(jit=True)

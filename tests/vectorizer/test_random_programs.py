@@ -32,6 +32,7 @@ def test_random_program(seed):
 
 
 @pytest.mark.full
+@pytest.mark.sweep
 @pytest.mark.parametrize("seed", FULL)
 def test_random_program_of_the_full_sweep(seed):
     run(seed)
@@ -64,6 +65,7 @@ def test_random_program_of_nan_and_infinity(seed):
 
 
 @pytest.mark.full
+@pytest.mark.sweep
 @pytest.mark.parametrize("seed", SPOILT_FULL)
 def test_random_program_of_nan_and_infinity_of_the_full_sweep(seed):
     run_spoilt(seed)
