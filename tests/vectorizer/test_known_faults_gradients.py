@@ -298,13 +298,15 @@ def test_a_program_that_nobody_holds_any_more_is_freed():
 def test_every_step_of_a_training_loop_uses_the_same_program():
     """tensorflow#43593, of the drop-in: a new lambda of the same code and values adds nothing to what is kept"""
     weight, kept = tf.Variable(2.0), drop_ins._programs._kept
+    kept.clear()
     sizes = []
     for _ in range(4):
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(vectorized_map(lambda x: x * weight, tf.ones([3])))
         weight.assign_sub(0.1 * tape.gradient(loss, weight))
         sizes.append(len(kept))
-    assert len(set(sizes)) == 1
+    assert sizes[0] >= 1
+    assert set(sizes) == {sizes[0]}
 
 
 def test_the_programs_of_many_functions_are_not_all_kept():
