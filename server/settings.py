@@ -36,6 +36,9 @@ class Settings(BaseModel):
     port: int = Field(8000, ge=0, le=65535, description="TCP port; 0 takes a free one")
     grpc_port: int | None = Field(None, ge=0, le=65535, description="TCP port for gRPC; 0 takes a free one")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level logged")
+    log_format: Literal["text", "json"] = Field("text", description="lines for people, or an object a line")
+    access_log: Literal["off", "errors", "all"] = Field("errors", description="which requests get a log line")
+    tracing: Literal["off", "otel"] = Field("off", description="otel: spans to OpenTelemetry, by its OTEL_* variables")
 
     engine: str = Field("static", description="how a batch is computed: static, while_loop or per_request")
     device: str = Field("auto", description="auto (first GPU, else CPU), cpu, or gpu:N")

@@ -23,9 +23,11 @@ from server.grpc.infer import InferCall
 from server.grpc.messages import MESSAGES
 from server.lanes import Lanes, find_version
 from server.metrics import Metrics
+from server.observer import Observer
 from server.open_inference import metadata
 from server.open_inference.request import InferSignature
 from server.provenance import headers_of
+from server.request_context import REQUEST_ID, begin_request, current_request
 from server.supervisor import Supervisor
 
 _log = logging.getLogger("batchd.grpc")
@@ -42,6 +44,7 @@ _CODES = {
 }
 _LONGEST_MESSAGE = 2000
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+Behaviour: TypeAlias = Callable[[Any, Context], Awaitable[Any]]
 
 
 class InferenceService:
@@ -56,7 +59,9 @@ class InferenceService:
         product_version: str,
         request_timeout_s: float,
         element_limit: int,
+        observer: Observer | None = None,
     ) -> None:
+        self._observer = observer
         self._supervisor = supervisor
         self._dispatcher = dispatcher
         self._metrics = metrics
@@ -78,10 +83,10 @@ class InferenceService:
             "RepositoryModelLoad": partial(_refuse, "load"),
             "RepositoryModelUnload": partial(_refuse, "unload"),
         }
-        handlers = {name: _unary(name, partial(self._tell, name, answer)) for name, answer in calls.items()}
-        handlers["ModelInfer"] = _unary("ModelInfer", self._infer)
+        handlers = {name: self._unary(name, partial(self._tell, name, answer)) for name, answer in calls.items()}
+        handlers["ModelInfer"] = self._unary("ModelInfer", self._infer)
         handlers["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
-            _refuse_streams,
+            partial(self._observed, "ModelStreamInfer", _refuse_streams),
             request_deserializer=MESSAGES["ModelInferRequest"].FromString,
             response_serializer=MESSAGES["ModelStreamInferResponse"].SerializeToString,
         )
@@ -98,31 +103,36 @@ class InferenceService:
         call = InferCall(message, arrived_at)
         remaining_s = context.time_remaining()
         timeout_s = self._request_timeout_s if remaining_s is None else min(remaining_s, self._request_timeout_s)
-        status = _CLIENT_CLOSED_REQUEST
+        status, reason = _CLIENT_CLOSED_REQUEST, "cancelled"
+        request = current_request.get()
+        assert request is not None
         try:
             reply = await self._dispatcher.predict(call.read(self._lanes, timeout_s))
             answered_at = time.monotonic()
             answer = call.write(reply)
             status = 200
         except BatchdError as error:
-            status = error.status
+            status, reason = error.status, error.outcome
             await _abort(context, error)
         except Exception as error:
-            status = 500
+            status, reason = 500, "internal"
+            request.status, request.error = status, error
             _log.exception("a request failed unexpectedly")
             sentence = f"internal error: {type(error).__name__}; the server's log has the details"
-            await context.abort(grpc.StatusCode.INTERNAL, sentence)
+            await context.abort(grpc.StatusCode.INTERNAL, sentence, _identity())
         finally:
             seconds = time.monotonic() - arrived_at
+            request.lane = call.metrics
             if call.metrics is None:
-                self._metrics.count_unplaced(status)
+                self._metrics.count_unplaced(status, reason)
             elif status != 200:
-                call.metrics.count(status, seconds)
-        how = reply.provenance
-        context.set_trailing_metadata(tuple((name.decode(), value.decode()) for name, value in headers_of(how)))
+                call.metrics.count(status, seconds, reason)
+        how = request.how = reply.provenance
+        served = [(name.decode(), value.decode()) for name, value in headers_of(how)]
+        context.set_trailing_metadata((*served, *_identity()))
         assert call.metrics is not None
-        call.metrics.serialise_duration.observe(arrived_at + seconds - answered_at)
-        call.metrics.count_answer(seconds, len(reply.rows), how.queue_s, how.compute_s)
+        request.answered_at, request.written_at = answered_at, arrived_at + seconds
+        call.metrics.count_answer(seconds, len(reply.rows), how, request.written_at - answered_at)
         return answer
 
     def _model_ready(self, message: Any) -> dict[str, Any]:
@@ -143,6 +153,38 @@ class InferenceService:
     def _repository_index(self, message: Any) -> dict[str, Any]:
         return {"models": metadata.repository_index(self._supervisor, ready_only=message.ready)}
 
+    def _unary(self, name: str, behaviour: Behaviour) -> Any:
+        """gRPC itself would answer a message that can't be read with INTERNAL, as if it were our fault."""
+
+        async def answer(message: Any, context: Context) -> Any:
+            if isinstance(message, DecodeError):
+                await _abort(context, InvalidInput(f"the message is not a {name}Request: {message}"))
+            return await behaviour(message, context)
+
+        return grpc.unary_unary_rpc_method_handler(
+            partial(self._observed, name, answer),
+            request_deserializer=partial(_parse, MESSAGES[f"{name}Request"]),
+            response_serializer=MESSAGES[f"{name}Response"].SerializeToString,
+        )
+
+    async def _observed(self, name: str, behaviour: Behaviour, message: Any, context: Context) -> Any:
+        headers = _headers(context)
+        request = begin_request(headers)
+        request.protocol, request.method, request.path = "grpc", name, f"/{SERVICE}/{name}"
+        context.set_trailing_metadata(_identity())
+        observer = self._observer
+        if observer is not None and observer.sees_all:
+            observer.request_began(request, headers)
+        request.status = _CLIENT_CLOSED_REQUEST
+        try:
+            answer = await behaviour(message, context)
+            request.status = 200
+            return answer
+        finally:
+            if observer is not None and (observer.sees_all or request.status >= 400):
+                observer.request_ended(request)
+            request.ended = True
+
 
 def create_server(service: InferenceService, address: str, body_limit_bytes: int) -> tuple[grpc.aio.Server, int]:
     """Returns a server, not started, and the port that it took. Raises OSError if it can't listen there."""
@@ -160,21 +202,6 @@ def create_server(service: InferenceService, address: str, body_limit_bytes: int
     if port == 0:
         raise OSError("the address can't be listened on")
     return server, port
-
-
-def _unary(name: str, behaviour: Callable[[Any, Context], Awaitable[Any]]) -> Any:
-    """gRPC itself would answer a message that can't be read with INTERNAL, as if it were our fault."""
-
-    async def answer(message: Any, context: Context) -> Any:
-        if isinstance(message, DecodeError):
-            await _abort(context, InvalidInput(f"the message is not a {name}Request: {message}"))
-        return await behaviour(message, context)
-
-    return grpc.unary_unary_rpc_method_handler(
-        answer,
-        request_deserializer=partial(_parse, MESSAGES[f"{name}Request"]),
-        response_serializer=MESSAGES[f"{name}Response"].SerializeToString,
-    )
 
 
 def _parse(message_class: Any, raw: bytes) -> Any:
@@ -196,5 +223,19 @@ async def _abort(context: Context, error: BatchdError) -> NoReturn:
     code = _CODES.get(error.status, grpc.StatusCode.INTERNAL)
     wait_s = error.retry_after_s
     trailing = () if wait_s is None else (("retry-after", str(max(1, ceil(wait_s)))),)
-    await context.abort(code, error.message[:_LONGEST_MESSAGE], trailing)
+    if request := current_request.get():
+        request.status, request.error = error.status, error
+    await context.abort(code, error.message[:_LONGEST_MESSAGE], (*trailing, *_identity()))
     raise AssertionError("abort raises")
+
+
+def _headers(context: Context) -> list[tuple[bytes, bytes]]:
+    """The call's metadata, as HTTP headers are."""
+    metadata = context.invocation_metadata() or ()
+    return [(name.encode(), value if isinstance(value, bytes) else value.encode()) for name, value in metadata]
+
+
+def _identity() -> tuple[tuple[str, str], ...]:
+    """The id of the request, as trailing metadata."""
+    request = current_request.get()
+    return () if request is None else ((REQUEST_ID.decode(), request.id.decode()),)

@@ -13,7 +13,7 @@ from fastapi_offline import FastAPIOffline
 from server.dispatcher import Dispatcher
 from server.errors import ModelUnavailable
 from server.http import errors, openapi
-from server.http.body import BodyLimits, Receive, Scope, Send
+from server.http.body import BodyLimits, Message, Receive, Scope, Send
 from server.http.exchange import Exchange
 from server.http.nonfinite import Nonfinite
 from server.http.openapi import ERRORS
@@ -21,6 +21,8 @@ from server.http.predict import PATH, PredictFormat
 from server.http.tfs import service as tfs
 from server.http.v2 import infer, routes
 from server.metrics import CONTENT_TYPE, Metrics
+from server.observer import Observer
+from server.request_context import REQUEST_ID, RequestContext, begin_request
 from server.supervisor import ServedModel, Supervisor
 
 ASGI: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -30,7 +32,15 @@ _DESCRIPTION = "Write a TensorFlow function for one example; serve it at batched
 class Application:
     """Sends what asks for predictions past the framework, and all of TensorFlow Serving's paths."""
 
-    def __init__(self, predict: Exchange, infer: Exchange, tfs: tfs.TfsService, rest: FastAPI) -> None:
+    def __init__(
+        self,
+        predict: Exchange,
+        infer: Exchange,
+        tfs: tfs.TfsService,
+        rest: FastAPI,
+        observer: Observer | None = None,
+    ) -> None:
+        self._observer = observer
         self._predict = predict
         self._infer = infer
         self._tfs = tfs
@@ -38,7 +48,24 @@ class Application:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
-        await self._choose(scope)(scope, receive, send)
+        request = begin_request(scope["headers"])
+        app = self._choose(scope)
+        if app is self._rest:
+            send = _with_request_id(send, request)
+        observer = self._observer
+        if observer is not None and observer.sees_all:
+            _describe(request, scope)
+            observer.request_began(request, scope["headers"])
+        try:
+            await app(scope, receive, send)
+        except BaseException as error:
+            request.error, request.status = error, request.status or 500
+            raise
+        finally:
+            if observer is not None and (observer.sees_all or request.status >= 400):
+                _describe(request, scope)
+                observer.request_ended(request)
+            request.ended = True
 
     def _choose(self, scope: Scope) -> ASGI:
         if scope["type"] == "http":
@@ -61,6 +88,7 @@ def create_application(
     request_timeout_s: float,
     element_limit: int = 4 * 1024 * 1024,
     nonfinite: Nonfinite = "token",
+    observer: Observer | None = None,
 ) -> Application:
     """Returns the whole HTTP application for the models of a supervisor."""
     limits = BodyLimits(body_limit_bytes)
@@ -84,6 +112,7 @@ def create_application(
         Exchange(v2.read, dispatcher, metrics, limits, compresses=True),
         tfs.TfsService(v1, supervisor, dispatcher, metrics, limits),
         app,
+        observer,
     )
 
 
@@ -93,6 +122,22 @@ def product_version() -> str:
         return version("batchd")
     except PackageNotFoundError:
         return "0 (not installed)"
+
+
+def _describe(request: RequestContext, scope: Scope) -> None:
+    request.method, request.path = scope["method"], (scope.get("raw_path") or b"").decode("ascii", "replace")
+
+
+def _with_request_id(send: Send, request: RequestContext) -> Send:
+    """Replies of the framework carry the id, too."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            request.status = message["status"]
+            message["headers"] = [*message["headers"], (REQUEST_ID, request.id)]
+        await send(message)
+
+    return sending
 
 
 def _is_predict(path: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from server.http.errors import error_body
+from server.request_context import REQUEST_ID, new_request_id
 
 
 class Protocol(HttpToolsProtocol):
@@ -17,6 +18,7 @@ class Protocol(HttpToolsProtocol):
             "HTTP/1.1 400 Bad Request\r\n"
             "content-type: application/json\r\n"
             f"content-length: {len(body)}\r\n"
+            f"{REQUEST_ID.decode()}: {new_request_id().decode()}\r\n"
             "connection: close\r\n\r\n"
         )
         self.transport.write(head.encode() + body)

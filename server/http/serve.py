@@ -14,6 +14,7 @@ import signal
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -25,10 +26,13 @@ from server.errors import BatchdError
 from server.http.application import create_application, product_version
 from server.http.protocol import Protocol
 from server.loading_progress import loading_progress
+from server.logs import log_lines, set_up_logging
 from server.metrics import Metrics, new_registry
+from server.observer import Observer, create_observer
 from server.process.host import EngineProcess
 from server.settings import Settings, SettingsError
 from server.supervisor import Supervisor
+from server.tracing import start_tracing
 
 if TYPE_CHECKING:
     import grpc.aio
@@ -50,7 +54,7 @@ class _Listener(uvicorn.Server):
 
 def serve(settings: Settings, locations: Sequence[str]) -> int:
     """Serves until told to stop; returns the exit status. Raises SettingsError if it can't listen."""
-    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    set_up_logging(settings.log_level, settings.log_format)
     for line in settings.lines():
         _log.info("setting %s", line)
     listening = _listen(settings)
@@ -60,16 +64,19 @@ def serve(settings: Settings, locations: Sequence[str]) -> int:
 
 async def _serve(settings: Settings, locations: Sequence[str], listening: socket.socket) -> int:
     metrics = Metrics(new_registry(), triton_names=settings.triton_metrics)
+    tracing = start_tracing(settings.tracing, product_version())
+    observer = create_observer(settings.access_log, tracing)
     dispatcher = Dispatcher(
         queue_limit_examples=settings.queue_limit_examples,
         queue_limit_bytes=settings.queue_limit_bytes,
         batch_timeout_s=settings.batch_timeout_s,
         max_delay_s=settings.max_delay_ms / 1000,
         metrics=metrics,
+        tracing=tracing,
     )
     supervisor = Supervisor(
         locations,
-        start_engine=EngineProcess,
+        start_engine=partial(EngineProcess, on_stderr=log_lines) if settings.log_format == "json" else EngineProcess,
         engine_settings=_engine_settings(settings),
         dispatcher=dispatcher,
         metrics=metrics,
@@ -86,6 +93,7 @@ async def _serve(settings: Settings, locations: Sequence[str], listening: socket
         request_timeout_s=settings.request_timeout_s,
         element_limit=settings.element_limit,
         nonfinite=settings.nonfinite,
+        observer=observer,
     )
     listener = _Listener(
         uvicorn.Config(
@@ -101,7 +109,7 @@ async def _serve(settings: Settings, locations: Sequence[str], listening: socket
             timeout_graceful_shutdown=_CLOSE_TIMEOUT_S,
         )
     )
-    grpc_server = await _start_grpc(supervisor, dispatcher, metrics, settings)
+    grpc_server = await _start_grpc(supervisor, dispatcher, metrics, settings, observer)
     stop = _on_signals()
     answering = asyncio.create_task(listener.serve(sockets=[listening]))
     loading = asyncio.create_task(_load(supervisor, settings, listening))
@@ -121,10 +129,12 @@ async def _serve(settings: Settings, locations: Sequence[str], listening: socket
             await grpc_server.stop(_CLOSE_TIMEOUT_S)
         await answering
         await supervisor.close()
+        if tracing is not None:
+            await asyncio.to_thread(tracing.close)
 
 
 async def _start_grpc(
-    supervisor: Supervisor, dispatcher: Dispatcher, metrics: Metrics, settings: Settings
+    supervisor: Supervisor, dispatcher: Dispatcher, metrics: Metrics, settings: Settings, observer: Observer | None
 ) -> grpc.aio.Server | None:
     """Starts the gRPC server, if a port is set for it. Raises SettingsError if it can't listen."""
     if settings.grpc_port is None:
@@ -138,6 +148,7 @@ async def _start_grpc(
         product_version=product_version(),
         request_timeout_s=settings.request_timeout_s,
         element_limit=settings.element_limit,
+        observer=observer,
     )
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     try:
