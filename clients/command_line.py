@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @click.option("--signature", default="predict", show_default=True, help="Which signature of the model.")
 @click.option("--timeout-ms", type=float, help="Deadline for the server, milliseconds.")
 @click.option("--retries", type=click.IntRange(0), default=0, show_default=True, help="How often to retry a refusal.")
+@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Header to send; may be repeated.")
 @click.option("-v", "--verbose", is_flag=True, help="Say on stderr how the request was served.")
 def predict(
     model: str,
@@ -30,6 +31,7 @@ def predict(
     signature: str,
     timeout_ms: float | None,
     retries: int,
+    headers: tuple[str, ...],
     verbose: bool,
 ) -> None:
     """Ask MODEL about one example and print its outputs as JSON.
@@ -46,7 +48,7 @@ def predict(
     from clients.sync_client import Client
     from clients.wire import encode_inputs, to_json
 
-    with Client(url, retries=retries) as client:
+    with Client(url, retries=retries, headers=_named_headers(headers)) as client:
         try:
             if (json_text is None) == (not inputs):
                 raise click.UsageError("give the inputs either as NAME=VALUE or with --json")
@@ -62,9 +64,20 @@ def predict(
         provenance = prediction.provenance
         click.echo(
             f"batch of {_known(provenance.batch_size)}, queued {_known(provenance.queue_ms)} ms, "
-            f"computed in {_known(provenance.compute_ms)} ms",
+            f"computed in {_known(provenance.compute_ms)} ms"
+            + (f"; request {provenance.request_id}" if provenance.request_id else ""),
             err=True,
         )
+
+
+def _named_headers(arguments: Sequence[str]) -> dict[str, str]:
+    headers = {}
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"{argument!r}: expected NAME=VALUE")
+        headers[name] = value
+    return headers
 
 
 def _known(value: float | None) -> str:

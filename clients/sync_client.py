@@ -23,6 +23,7 @@ class Client:
     timeout_s: longest wait for a connection, and for a reply.
     retries: how many more times to send a request that was refused (503) or never reached the server; 0 by
         default. A request that may have been computed is never sent again.
+    headers: to send with every request, e.g. for a proxy on the way.
     transport: any httpx transport, e.g. one that calls an application in this process.
     """
 
@@ -32,6 +33,7 @@ class Client:
         *,
         timeout_s: float = 30.0,
         retries: int = 0,
+        headers: Mapping[str, str] | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.url = url.rstrip("/")
@@ -41,7 +43,7 @@ class Client:
             base_url=self.url,
             timeout=timeout_s,
             transport=transport,
-            headers={"user-agent": "batchd-client"},
+            headers={"user-agent": "batchd-client", **(headers or {})},
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
         )
         self._descriptions: dict[str, dict[str, Any]] = {}
@@ -54,21 +56,23 @@ class Client:
         *,
         signature: str | None = None,
         timeout_ms: float | None = None,
+        headers: Mapping[str, str] | None = None,
         **named_inputs: Any,
     ) -> Prediction:
         """Outputs of `model` for one example.
 
-        Inputs are given by keyword, or in a mapping where a name is taken (`signature`, `timeout_ms`). Each
-        is a numpy array, a number, str, bytes, or nested lists of these, without a batch dimension.
+        Inputs are given by keyword, or in a mapping where a name is taken (`signature`, `timeout_ms`, `headers`).
+        Each is a numpy array, a number, str, bytes, or nested lists of these, without a batch dimension.
 
         signature: "predict" unless said otherwise.
         timeout_ms: deadline that the server is to keep, counted from arrival there.
+        headers: to send with this request, e.g. `X-Request-Id`, which the server's log repeats, or `traceparent`.
 
         Raises InvalidInput, NotFound, PayloadTooLarge, Overloaded, DeadlineExceeded, ServerError or
         ConnectionFailed (see `clients.errors`).
         """
         body = exchange.predict_body(inputs, named_inputs, signature=signature, timeout_ms=timeout_ms)
-        response = self._send("POST", exchange.predict_path(model), body)
+        response = self._send("POST", exchange.predict_path(model), body, headers)
         return exchange.read_prediction(response, self._declared_outputs(model, signature or "predict"))
 
     def models(self) -> Any:
@@ -123,11 +127,13 @@ class Client:
                 return {}
         return exchange.declared_tensors(self._descriptions[model], signature, "outputs")
 
-    def _send(self, method: str, path: str, body: bytes | None = None) -> httpx.Response:
+    def _send(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> httpx.Response:
         attempt = 0
         while True:
             try:
-                response = self._exchange_once(method, path, body)
+                response = self._exchange_once(method, path, body, headers)
                 if response.is_success:
                     return response
                 exchange.raise_server_error(response)
@@ -138,9 +144,11 @@ class Client:
             time.sleep(wait_s)
             attempt += 1
 
-    def _exchange_once(self, method: str, path: str, body: bytes | None = None) -> httpx.Response:
-        headers = {"content-type": "application/json"} if body is not None else None
+    def _exchange_once(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> httpx.Response:
+        sent = {**(headers or {}), **({"content-type": "application/json"} if body is not None else {})}
         try:
-            return self._http.request(method, path, content=body, headers=headers)
+            return self._http.request(method, path, content=body, headers=sent)
         except httpx.HTTPError as error:
             exchange.raise_unreachable(error, self.url, self.timeout_s)

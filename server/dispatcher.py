@@ -453,8 +453,17 @@ def _settle(waiting: _Waiting, error: BatchdError) -> None:
 def _whole(waiting: _Waiting, batch: Batch, bucket: Bucket, padding_ratio: float, reason: Reason) -> PredictReply:
     """The reply to a request that has all its answers; the last of its batches is the one described."""
     how = Provenance(
-        *(batch.rows, bucket, padding_ratio, reason, waiting.queue_s, waiting.compute_s, waiting.batches),
-        *(waiting.assembly_s, waiting.execute_s, waiting.split_s, batch.id),
+        batch.rows,
+        bucket,
+        padding_ratio,
+        reason,
+        waiting.queue_s,
+        waiting.compute_s,
+        waiting.batches,
+        waiting.assembly_s,
+        waiting.execute_s,
+        waiting.split_s,
+        batch.id,
     )
     return PredictReply([answer for answer in waiting.answers if answer is not None], how)
 

@@ -32,7 +32,7 @@ _GLOG_LEVELS = {b"E": logging.ERROR, b"F": logging.CRITICAL, b"W": logging.WARNI
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
     """Returns what belongs to a line besides its message: the current request's, and `extra`."""
     request = current_request.get()
-    fields: dict[str, Any] = dict(request.fields()) if request is not None and not request.ended else {}
+    fields: dict[str, Any] = {} if request is None or request.ended else dict(request.fields())
     fields |= {name: value for name, value in vars(record).items() if name not in _OF_EVERY_RECORD}
     return fields
 

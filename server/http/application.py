@@ -59,13 +59,18 @@ class Application:
         try:
             await app(scope, receive, send)
         except BaseException as error:
+            # The context stays open: the HTTP server is about to log the error.
             request.error, request.status = error, request.status or 500
+            self._tell_end(request, scope)
             raise
-        finally:
-            if observer is not None and (observer.sees_all or request.status >= 400):
-                _describe(request, scope)
-                observer.request_ended(request)
-            request.ended = True
+        self._tell_end(request, scope)
+        request.ended = True
+
+    def _tell_end(self, request: RequestContext, scope: Scope) -> None:
+        observer = self._observer
+        if observer is not None and (observer.sees_all or request.status >= 400):
+            _describe(request, scope)
+            observer.request_ended(request)
 
     def _choose(self, scope: Scope) -> ASGI:
         if scope["type"] == "http":

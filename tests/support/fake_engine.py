@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -44,7 +45,7 @@ def describe(
 class FakeEngine:
     """`compute(*example)` answers one example; a ValueError that it raises is that row's error.
 
-    `seconds`: of every batch. `gate`: when set, batches wait for it. `batches`: (rows, bucket) of each.
+    `seconds`: of every batch; `assembly_s` and `split_s` are only told. `gate`: when set, batches wait for it. `batches`: (rows, bucket) of each.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class FakeEngine:
         self.compute = compute
         self.description = description or describe()
         self.seconds = seconds
+        self.assembly_s = self.split_s = 0.0
         self.load_error = load_error
         self.gate: asyncio.Event | None = None
         self.may_start: asyncio.Event | None = None
@@ -95,10 +97,13 @@ class FakeEngine:
             wait.cancel()
         if self.exited.done():
             raise EngineDied(f"the engine of model {self.description.name!r} ended: {self.exited.result()}")
+        started_at = time.perf_counter()
         answers = [self._answer(row) for row in rows][self.rows_lost :]
         padded = bucket.rows - len(rows)
         stats = BatchStats(
-            compute_s=self.seconds,
+            compute_s=self.seconds or time.perf_counter() - started_at,
+            assembly_s=self.assembly_s,
+            split_s=self.split_s,
             rows_padded=padded,
             padding_ratio=padded / bucket.rows,
             cold=bucket not in self.description.signatures[0].buckets,

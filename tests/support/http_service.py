@@ -14,12 +14,15 @@ from prometheus_client import CollectorRegistry
 
 from server.dispatcher import Dispatcher
 from server.engines.settings import EngineSettings
+from server.access_log import AccessLogMode
 from server.http.application import create_application
 from server.http.nonfinite import Nonfinite
 from server.http.protocol import Protocol
 from server.loading_progress import ProgressLines
 from server.metrics import Metrics
+from server.observer import create_observer
 from server.supervisor import Supervisor
+from server.tracing import Tracing
 from tests.support.fake_engine import FakeEngine, FakeEngines
 
 
@@ -55,12 +58,16 @@ async def running(
     element_limit: int = 4 * 1024 * 1024,
     nonfinite: Nonfinite = "token",
     restart_backoff_s: float = 0.01,
+    access_log: AccessLogMode = "errors",
+    tracing: Tracing | None = None,
     **prepared: Callable[[], FakeEngine],
 ) -> AsyncIterator[Service]:
     """Serves the prepared engines; with `wait`, once they are ready."""
     registry = CollectorRegistry()
     metrics = Metrics(registry)
-    dispatcher = Dispatcher(queue_limit_examples=100, queue_limit_bytes=10**8, batch_timeout_s=10.0, metrics=metrics)
+    dispatcher = Dispatcher(
+        queue_limit_examples=100, queue_limit_bytes=10**8, batch_timeout_s=10.0, metrics=metrics, tracing=tracing
+    )
     engines = FakeEngines(**prepared)
     supervisor = Supervisor(
         list(prepared),
@@ -79,6 +86,7 @@ async def running(
         request_timeout_s=request_timeout_s,
         element_limit=element_limit,
         nonfinite=nonfinite,
+        observer=create_observer(access_log, tracing),
     )
     with socket.create_server(("127.0.0.1", 0)) as listening:
         # As uvloop does; asyncio doesn't, for a socket that it didn't make, and then each reply takes 40 ms.

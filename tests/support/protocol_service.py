@@ -16,9 +16,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from server.access_log import AccessLogMode
 from server.grpc.service import InferenceService, create_server
 from server.model_description import TensorDescription
+from server.observer import create_observer
 from server.registry import SERVED_DTYPES
+from server.tracing import Tracing
 from tests.support.fake_engine import FakeEngine, describe
 from tests.support.http_service import Service, running
 
@@ -83,7 +86,7 @@ class Background:
 
 
 @contextmanager
-def protocol_service() -> Iterator[Background]:
+def protocol_service(access_log: AccessLogMode = "errors", tracing: Tracing | None = None) -> Iterator[Background]:
     """Serves until the block ends."""
     started, done = threading.Event(), threading.Event()
     found: list[Background] = []
@@ -91,7 +94,8 @@ def protocol_service() -> Iterator[Background]:
     async def serve() -> None:
         models = [echo, add, half_plus_three, shout, repeat, matrix, slow]
         prepared = {engine.__name__: engine for engine in models}
-        async with running(body_limit_bytes=LIMIT_BYTES, element_limit=100_000, **prepared) as service:
+        seen = {"access_log": access_log, "tracing": tracing}
+        async with running(body_limit_bytes=LIMIT_BYTES, element_limit=100_000, **seen, **prepared) as service:
             inference = InferenceService(
                 service.supervisor,
                 service.dispatcher,
@@ -99,6 +103,7 @@ def protocol_service() -> Iterator[Background]:
                 product_version="1",
                 request_timeout_s=10.0,
                 element_limit=100_000,
+                observer=create_observer(access_log, tracing),
             )
             server, port = create_server(inference, "127.0.0.1:0", LIMIT_BYTES)
             await server.start()
