@@ -45,7 +45,8 @@ def describe(
 class FakeEngine:
     """`compute(*example)` answers one example; a ValueError that it raises is that row's error.
 
-    `seconds`: of every batch; `assembly_s` and `split_s` are only told. `gate`: when set, batches wait for it. `batches`: (rows, bucket) of each.
+    `seconds`: of every batch; `assembly_s` and `split_s` are only told. `gate`: when set, batches wait for it.
+    `batches`: (rows, bucket) of each.
     """
 
     def __init__(

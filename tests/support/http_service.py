@@ -12,9 +12,9 @@ import httpx
 import uvicorn
 from prometheus_client import CollectorRegistry
 
+from server.access_log import AccessLogMode
 from server.dispatcher import Dispatcher
 from server.engines.settings import EngineSettings
-from server.access_log import AccessLogMode
 from server.http.application import create_application
 from server.http.nonfinite import Nonfinite
 from server.http.protocol import Protocol
@@ -59,12 +59,13 @@ async def running(
     nonfinite: Nonfinite = "token",
     restart_backoff_s: float = 0.01,
     access_log: AccessLogMode = "errors",
+    triton_metrics: bool = False,
     tracing: Tracing | None = None,
     **prepared: Callable[[], FakeEngine],
 ) -> AsyncIterator[Service]:
     """Serves the prepared engines; with `wait`, once they are ready."""
     registry = CollectorRegistry()
-    metrics = Metrics(registry)
+    metrics = Metrics(registry, triton_names=triton_metrics)
     dispatcher = Dispatcher(
         queue_limit_examples=100, queue_limit_bytes=10**8, batch_timeout_s=10.0, metrics=metrics, tracing=tracing
     )

@@ -94,7 +94,7 @@ def protocol_service(access_log: AccessLogMode = "errors", tracing: Tracing | No
     async def serve() -> None:
         models = [echo, add, half_plus_three, shout, repeat, matrix, slow]
         prepared = {engine.__name__: engine for engine in models}
-        seen = {"access_log": access_log, "tracing": tracing}
+        seen = {"access_log": access_log, "tracing": tracing, "triton_metrics": True}
         async with running(body_limit_bytes=LIMIT_BYTES, element_limit=100_000, **seen, **prepared) as service:
             inference = InferenceService(
                 service.supervisor,
