@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Iterator
 
 import grpc
@@ -74,9 +75,8 @@ def test_ids_that_arent_safe_are_replaced(stub):
     made = set()
     for id in ("two words", "x" * 200, None):
         metadata = () if id is None else (("x-request-id", id),)
-        made.add(
-            trailing(stub.ServerLive.with_call(service_pb2.ServerLiveRequest(), metadata=metadata)[1])["x-request-id"]
-        )
+        _, call = stub.ServerLive.with_call(service_pb2.ServerLiveRequest(), metadata=metadata)
+        made.add(trailing(call)["x-request-id"])
     assert len(made) == 3
     assert not made & {"two words", "x" * 200}
 
@@ -85,11 +85,13 @@ def test_each_call_has_a_line(stub, caplog, monkeypatch):
     caplog.set_level(logging.INFO)
     lines: list[dict] = []
     caplog.handler.addFilter(lambda record: lines.append(json.loads(JsonFormatter().format(record))) or True)
-    stub.ModelInfer(
-        infer_request(1), metadata=(("x-request-id", "r1"), ("traceparent", f"00-{'a' * 32}-{'b' * 16}-01"))
-    )
+    parent = ("traceparent", f"00-{'a' * 32}-{'b' * 16}-01")
+    stub.ModelInfer(infer_request(1), metadata=(("x-request-id", "r1"), parent))
     with pytest.raises(grpc.RpcError):
         stub.ModelInfer(infer_request(1, "nobody"), metadata=(("x-request-id", "r2"),))
+    give_up_at = time.monotonic() + 5
+    while sum(line["logger"] == "batchd.access" for line in lines) < 2 and time.monotonic() < give_up_at:
+        time.sleep(0.01)  # a line is written after the reply is sent
     answered, refused = [line for line in lines if line["logger"] == "batchd.access"]
     told = {"request_id": "r1", "trace_id": "a" * 32, "protocol": "grpc", "status": 200, "batch_size": 1}
     assert answered | told | {"model": "half_plus_three"} == answered
