@@ -23,7 +23,9 @@ from server.request_context import current_request
 
 LogFormat: TypeAlias = Literal["text", "json"]
 
-_OF_EVERY_RECORD = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"})
+_NO_FIELDS = frozenset(
+    {*vars(logging.makeLogRecord({})), *("message", "asctime", "taskName"), "color_message"}  # the last: uvicorn's
+)
 _LONGEST_LINE = 65536
 _LAST_LINES_S = 1.0
 _GLOG_LEVELS = {b"E": logging.ERROR, b"F": logging.CRITICAL, b"W": logging.WARNING, b"I": logging.INFO}
@@ -33,7 +35,7 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
     """Returns what belongs to a line besides its message: the current request's, and `extra`."""
     request = current_request.get()
     fields: dict[str, Any] = {} if request is None or request.ended else dict(request.fields())
-    fields |= {name: value for name, value in vars(record).items() if name not in _OF_EVERY_RECORD}
+    fields |= {name: value for name, value in vars(record).items() if name not in _NO_FIELDS}
     return fields
 
 
