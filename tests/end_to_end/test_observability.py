@@ -36,13 +36,18 @@ TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 OPTIONS = ("--engine", "per_request", "--log-format", "json", "--access-log", "all", "--grpc-port", "0")
 
 
+@pytest.mark.complaint(24)
 def test_every_line_is_json_and_every_request_is_traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = tmp_path / "noisy.py"
     model.write_text(NOISY)
     with otlp_receiver() as receiver:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.endpoint)
         monkeypatch.setenv("OTEL_SERVICE_NAME", "noisy-service")
+        monkeypatch.setenv("WEB_CONCURRENCY", "4")
         with serving(model, *OPTIONS, "--tracing", "otel") as server:
+            pid = server.process.pid
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            assert len(children) == 1, "the engine's process is the only other"
             _provoke(server)
             server.process.send_signal(signal.SIGTERM)
             assert server.process.wait(60) == 0
