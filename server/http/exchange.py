@@ -156,7 +156,8 @@ async def reply_error(send: Send, error: BatchdError) -> None:
 
 async def send_reply(send: Send, status: int, body: bytes, headers: Headers) -> None:
     """Sends a whole reply, with the id of its request. `headers`: the content type, and others."""
-    sent = [*headers, (b"content-length", b"%d" % len(body))]
+    content_type, *others = headers
+    sent = [content_type, (b"content-length", b"%d" % len(body)), *others]
     if request := current_request.get():
         request.status = status
         sent.append((REQUEST_ID, request.id))
