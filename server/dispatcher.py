@@ -43,7 +43,7 @@ from server.verdicts import check_ownership, refused, rejected
 _log = logging.getLogger("batchd.dispatcher")
 
 _BETWEEN_BATCHES_S = 0.0003
-"""What a batch takes besides its engine's own work: messages to the process and back, turns of this loop."""
+"""What a batch takes besides its engine's own work, until it has been seen: on an idle machine."""
 
 
 class BatchRunner(Protocol):
@@ -153,7 +153,7 @@ class Dispatcher:
         max_delay_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._core = Scheduler(queue_limit_examples, queue_limit_bytes)
+        self._core = Scheduler(queue_limit_examples, queue_limit_bytes, _BETWEEN_BATCHES_S)
         self._batch_timeout_s = batch_timeout_s
         self._max_delay_s = max_delay_s
         self._metrics = metrics
@@ -272,7 +272,6 @@ class Dispatcher:
             buckets=signature.buckets,
             seconds=[seconds.get(bucket, 0.0) for bucket in signature.buckets],
             delay_s=self._max_delay_s,
-            between_s=_BETWEEN_BATCHES_S,
         )
 
     def _step(self) -> None:
@@ -347,7 +346,8 @@ class Dispatcher:
         if isinstance(outcome, BatchResult):
             stats = outcome.stats
             execute_s = stats.assembly_s + stats.compute_s + stats.split_s
-            self._core.completed(batch, execute_s or compute_s, representative=not stats.isolated)
+            between_s = compute_s - execute_s if execute_s else 0.0
+            self._core.completed(batch, execute_s or compute_s, between_s, representative=not stats.isolated)
         else:
             self._core.completed(batch, compute_s, representative=False)
         failures = self._hand_out(parts, outcome, compute_s)
