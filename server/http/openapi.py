@@ -40,6 +40,7 @@ _SCHEMAS: dict[str, Any] = {
                 "type": "string",
                 "description": "Not needed in the path form, or when only one is served.",
             },
+            "version": {"type": "string", "description": "Without it, the latest."},
             "signature": {"type": "string", "default": "predict"},
             "timeout_ms": {"type": "number", "exclusiveMinimum": 0, "description": "Milliseconds until 504."},
         },

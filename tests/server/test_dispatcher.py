@@ -40,7 +40,7 @@ def serving(*engines: FakeEngine, **settings) -> SimpleNamespace:
     limits = {"queue_limit_examples": 100, "queue_limit_bytes": 10**6, "batch_timeout_s": 10.0} | settings
     dispatcher = Dispatcher(metrics=Metrics(registry), **limits)
     for engine in engines:
-        dispatcher.attach(engine.description, engine)
+        engine.attachment = dispatcher.attach(engine.description, engine)
 
     def predict(*values: float, model: str = "double", timeout_s: float = 5.0) -> asyncio.Task[PredictReply]:
         example = (np.array(values, np.float32),)
@@ -165,7 +165,7 @@ async def test_a_dead_engine_fails_its_callers_at_once_and_no_others():
     other = served.predict(7, model="other")
     await turns()
     dying.kill()
-    served.dispatcher.detach("double", EngineDied("the engine of model 'double' ended"))
+    served.dispatcher.detach(dying.attachment, EngineDied("the engine of model 'double' ended"))
     for task in tasks:
         with pytest.raises(EngineDied):
             await asyncio.wait_for(task, 1)
