@@ -52,7 +52,9 @@ class Lanes(Generic[Codec]):
         """Returns the lane; without a name, of the only model. Raises UnknownModel, ModelUnavailable."""
         served = self._supervisor.find(name, version) if name else self._supervisor.only(version)
         model = served.ready()
-        of_model = self._lanes.setdefault(served, {})
+        of_model = self._lanes.get(served)
+        if of_model is None:
+            of_model = self._lanes[served] = {}
         lane = of_model.get(signature)
         if lane is None or lane.attachment != served.attachment:
             described = model.signature(signature)

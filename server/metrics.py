@@ -223,6 +223,12 @@ class Metrics:
             ("model", "version", "phase"),
             registry=registry,
         )
+        self.loads = Counter(
+            "batchd_model_loads_total",
+            "Loads that requests have asked for, by outcome: done or failed.",
+            ("model", "outcome"),
+            registry=registry,
+        )
         self._lanes: dict[tuple[str, str, str, str], LaneMetrics] = {}
 
     def lane(self, model: str, signature: str, engine: str, version: str = "1") -> LaneMetrics:

@@ -164,8 +164,9 @@ class _Shadow:
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
-        if self.process is not None:
-            await self.process.close()
+        process, self.process = self.process, None
+        if process is not None:
+            await process.close()
 
     async def _run(
         self, process: ShadowEngine, signature: str, rows: Sequence[Example], bucket: Bucket, live: BatchResult

@@ -203,7 +203,8 @@ class Supervisor:
             _log.error("%s", error)
 
     async def _load(self, name: str) -> None:
-        await asyncio.gather(*(task for task, retired in self._retiring.items() if retired == name))
+        retiring = [task for task, retired in self._retiring.items() if retired == name]
+        await asyncio.gather(*retiring, return_exceptions=True)
         old = self._catalogue.versions(name)
         fresh: list[Deployment] = []
         for model in old:
@@ -219,11 +220,13 @@ class Supervisor:
             why = error.message if isinstance(error, BatchdError) else f"{type(error).__name__}: {error}"
             for model in old:
                 model.failure = why
+            self._metrics.loads.labels(name, "failed").inc()
             raise LoadFailed(f"model {name!r} could not be loaded: {why}{_meanwhile(old)}") from error
         finally:
             for model in old:
                 model.being_loaded = False
         self._take_over(name, old, fresh)
+        self._metrics.loads.labels(name, "done").inc()
 
     async def _load_versions(self, location: str, name: str, loaded: list[Deployment]) -> None:
         """Loads all versions that a file registers of a model; adds each to `loaded` before it begins."""

@@ -116,6 +116,9 @@ async def test_a_failed_reload_keeps_the_old_one(models, why):
         assert await change(service, "load") == (200, "")
         assert await ask(service) == 5
         assert await index(service) == [("m", "1", "READY", "")]
+        outcomes = [{"model": "m", "outcome": outcome} for outcome in ("failed", "done")]
+        counted = [service.registry.get_sample_value("batchd_model_loads_total", labels) for labels in outcomes]
+        assert counted == [1, 1]
 
 
 async def test_only_names_that_the_command_line_led_to_can_be_loaded():
