@@ -39,11 +39,6 @@ class ServedModel:
     failure: str = ""
 
     @property
-    def is_named(self) -> bool:
-        """Whether its file has told what it is called."""
-        return self.source.model is not None
-
-    @property
     def is_serving(self) -> bool:
         """Whether it answers, or will as soon as its engine is up again."""
         return self.state in ("ready", "restarting")
@@ -92,12 +87,14 @@ class Catalogue:
         self.models[index:index] = new
 
     def versions(self, name: str) -> list[ServedModel]:
-        """Returns all versions of a model; none if the name isn't known."""
-        return [model for model in self.models if model.name == name and model.is_named]
+        """Returns all versions of a model; none if no file has told that name yet."""
+        return [model for model in self.models if model.name == name and model.source.model is not None]
 
     def find(self, name: str, version: str = "") -> ServedModel:
         """Returns a version of a model, the latest where none is said. Raises UnknownModel, ModelUnavailable."""
         versions = self.versions(name)
+        if len(versions) == 1 and version in ("", versions[0].version):
+            return versions[0]
         if not versions:
             if self.loading:
                 raise ModelUnavailable(f"model {name!r} is not loaded; models are still loading")
