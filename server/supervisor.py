@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, TypeAlias
 
@@ -43,8 +43,8 @@ class _Change:
     """What was last asked of a model."""
 
     kind: Kind
-    task: asyncio.Task[None]
     has_begun: bool = False
+    task: asyncio.Task[None] = field(init=False)
 
 
 class Supervisor:
@@ -182,14 +182,15 @@ class Supervisor:
         # A load that has begun may have read the file before it was last written.
         if before is not None and before.kind == kind and not (kind == "load" and before.has_begun):
             return asyncio.shield(before.task)
-        task = asyncio.create_task(self._in_turn(name, change, before))
-        self._changes[name] = _Change(kind, task)
-        self._tasks.add(task)
-        task.add_done_callback(partial(self._changed, name))
-        return asyncio.shield(task)
+        ours = self._changes[name] = _Change(kind)
+        ours.task = asyncio.create_task(self._in_turn(name, change, ours, before))
+        self._tasks.add(ours.task)
+        ours.task.add_done_callback(partial(self._changed, name))
+        return asyncio.shield(ours.task)
 
-    async def _in_turn(self, name: str, change: Callable[[str], Awaitable[None]], before: _Change | None) -> None:
-        ours = self._changes[name]
+    async def _in_turn(
+        self, name: str, change: Callable[[str], Awaitable[None]], ours: _Change, before: _Change | None
+    ) -> None:
         if before is not None:
             await asyncio.wait([before.task])
         ours.has_begun = True
@@ -205,7 +206,7 @@ class Supervisor:
     async def _load(self, name: str) -> None:
         retiring = [task for task, retired in self._retiring.items() if retired == name]
         await asyncio.gather(*retiring, return_exceptions=True)
-        old = self._catalogue.versions(name)
+        old = self.versions(name)
         fresh: list[Deployment] = []
         for model in old:
             model.being_loaded, model.failure = True, ""

@@ -210,6 +210,9 @@ async def test_changes_of_a_model_happen_one_after_the_other():
         await asyncio.gather(service.supervisor.load("m"), service.supervisor.unload("m"))
         assert await ask(service) == 404
         assert service.engines.alive == []
+        started = len(service.engines.started)
+        await asyncio.gather(*(getattr(service.supervisor, what)("m") for what in ("unload", "load", "load", "load")))
+        assert (await ask(service), len(service.engines.started)) == (3, started + 1)
 
 
 async def test_a_caller_who_leaves_stops_no_load():
