@@ -77,6 +77,7 @@ async def _serve(settings: Settings, locations: Sequence[str], listening: socket
         models_loading_at_once=settings.models_loading_at_once,
         restart_backoff_s=settings.restart_backoff_s,
         restart_backoff_limit_s=settings.restart_backoff_limit_s,
+        drain_timeout_s=settings.drain_timeout_s,
     )
     application = create_application(
         supervisor,
