@@ -114,6 +114,7 @@ class Supervisor:
         self._engines: dict[int, Engine] = {}
         self._watchers: list[asyncio.Task[None]] = []
         self.draining = False
+        self.concerns: Sequence[Callable[[], str | None]] = (dispatcher.concern,)
 
     @property
     def models(self) -> Sequence[ServedModel]:
@@ -130,6 +131,7 @@ class Supervisor:
         if self.draining:
             return "the server is shutting down"
         waiting = [f"{model.name!r} is {model.state}" for model in self._models if model.state != "ready"]
+        waiting += filter(None, (concern() for concern in self.concerns))
         return "; ".join(waiting) or (None if self._models else "no model is loaded yet")
 
     def find(self, name: str) -> ServedModel:
