@@ -33,8 +33,12 @@ class LingeringTransport:
         if self.is_closing():
             return
         self.is_ended = True
-        if self._transport.can_write_eof():
-            self._transport.write_eof()
-            self._on_end()
-        else:
+        if not self._transport.can_write_eof():
             self._transport.close()
+            return
+        try:
+            self._transport.write_eof()
+        except OSError:  # the other side is gone already
+            self._transport.close()
+        else:
+            self._on_end()

@@ -51,7 +51,7 @@ class Listener(uvicorn.Server):
 
     async def stop(self, listening: socket.socket, timeout_s: float) -> bool:
         """Stops listening and ends all connections; False if some had to be dropped."""
-        if self.started:
+        if self.started and listening.fileno() >= 0:
             await self._stop_listening(listening)
         is_clean = await self._connections.close(timeout_s)
         self.should_exit = True

@@ -151,7 +151,6 @@ class Protocol(HttpToolsProtocol):
         """Starts the application; or, behind a request that is being answered, waits for its turn."""
         if self._deaf:
             return
-        self._phase = _BODY
         parser, scope = self.parser, self.scope
         version: str = parser.get_http_version()
         url = httptools.parse_url(self.url)
@@ -176,7 +175,7 @@ class Protocol(HttpToolsProtocol):
             on_response=self.on_response_complete,
         )
         is_last = self._shared.closing
-        self.cycle = cycle
+        self.cycle, self._phase = cycle, _BODY
         if before is None or before.response_complete:
             self._start_asgi_task(cycle, self.app)
         else:
@@ -281,6 +280,7 @@ class Protocol(HttpToolsProtocol):
                 self.pipeline.popleft()
             self._shared.count(refusal.reason)
             self._last_word = refusal.reply()
+            self._read_by = inf
         else:
             self._answer_and_end(refusal)
 

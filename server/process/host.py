@@ -47,6 +47,7 @@ from server.process.wire import Arena, read_owned_rows, write_owned_rows
 OnProgress = Callable[[Progress], None]
 
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
+CHILD_MODULE = "server.process.child"
 _END_S = 2.0
 _decode = msgspec.msgpack.Decoder(FromChild).decode
 
@@ -201,7 +202,7 @@ class EngineProcess:
             path = environment.get("PYTHONPATH")
             environment["PYTHONPATH"] = f"{_PACKAGE_ROOT}{os.pathsep}{path}" if path else str(_PACKAGE_ROOT)
         # -P: the current folder is not put on the import path, where a user's own `server/` could hide ours.
-        command = [sys.executable, "-P", "-m", "server.process.child", *map(str, descriptors)]
+        command = [sys.executable, "-P", "-m", CHILD_MODULE, *map(str, descriptors)]
         return subprocess.Popen(command, pass_fds=descriptors, env=environment, stdin=subprocess.DEVNULL)
 
     def _send(self, message: Load | Run | Ping) -> None:
