@@ -54,6 +54,11 @@ class Watched(Protocol):
         ...
 
     @property
+    def is_lost(self) -> bool:
+        """Whether it is about to end."""
+        ...
+
+    @property
     def batch_s(self) -> float:
         """Seconds that the running batch has taken; 0 without one."""
         ...
@@ -120,6 +125,7 @@ class Watchdog:
         """Returns what speaks against sending more work here, or None."""
         now = asyncio.get_running_loop().time()
         silent = [engine.name for engine, at in self._pinged_at.items() if now - at > LATE_S]
+        silent += [engine.name for engine in self._engines if engine.is_lost]
         return f"the engine of model {silent[0]!r} does not answer" if silent else None
 
     def kill_all(self) -> None:

@@ -127,6 +127,11 @@ class EngineProcess:
         return self.description is not None and not self.exited.done() and not self._run_lock.locked()
 
     @property
+    def is_lost(self) -> bool:
+        """Whether it is gone, or about to be, and `exited` doesn't say so yet."""
+        return self._transport is not None and self._transport.is_closing() and not self.exited.done()
+
+    @property
     def batch_s(self) -> float:
         """Seconds that the running batch has taken; 0 without one."""
         running = self._running is not None and not self._running.done()
