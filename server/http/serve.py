@@ -14,8 +14,9 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any
 
 import uvloop
 
@@ -30,9 +31,6 @@ from server.metrics import Metrics, new_registry
 from server.settings import Settings, SettingsError
 from server.supervisor import Supervisor
 from server.watchdog import Watchdog
-
-if TYPE_CHECKING:
-    import grpc.aio
 
 _log = logging.getLogger("batchd")
 _BACKLOG = 2048
@@ -90,7 +88,7 @@ async def _serve(settings: Settings, locations: Sequence[str], listening: socket
         nonfinite=settings.nonfinite,
     )
     listener = Listener(application, connections)
-    grpc_server = await _start_grpc(supervisor, dispatcher, metrics, settings)
+    stop_grpc = await _start_grpc(supervisor, dispatcher, metrics, settings)
     stop = _on_signals(watchdog.kill_all)
     answering = asyncio.create_task(listener.serve(sockets=[listening]))
     loading = asyncio.create_task(_load(supervisor, settings, listening))
@@ -109,18 +107,22 @@ async def _serve(settings: Settings, locations: Sequence[str], listening: socket
             task.cancel()
         await asyncio.gather(loading, return_exceptions=True)
         closing = [listener.stop(listening, settings.close_timeout_s), supervisor.close()]
-        if grpc_server is not None:
-            closing.append(grpc_server.stop(settings.close_timeout_s))
+        if stop_grpc is not None:
+            closing.append(stop_grpc())
         await asyncio.gather(*closing)
         await answering
 
 
 async def _start_grpc(
     supervisor: Supervisor, dispatcher: Dispatcher, metrics: Metrics, settings: Settings
-) -> grpc.aio.Server | None:
-    """Starts the gRPC server, if a port is set for it. Raises SettingsError if it can't listen."""
+) -> Callable[[], Coroutine[Any, Any, None]] | None:
+    """Starts the gRPC server, if a port is set for it, and returns what stops it.
+
+    Raises SettingsError if it can't listen.
+    """
     if settings.grpc_port is None:
         return None
+    from server.grpc import closing
     from server.grpc.service import InferenceService, create_server
 
     service = InferenceService(
@@ -138,7 +140,7 @@ async def _start_grpc(
         raise SettingsError(f"cannot listen for gRPC on {host}, port {settings.grpc_port}: {error}") from None
     await server.start()
     _log.info("batchd %s listens for gRPC on %s:%d", product_version(), host, port)
-    return server
+    return partial(closing.stop, server, port)
 
 
 async def _load(supervisor: Supervisor, settings: Settings, listening: socket.socket) -> int:

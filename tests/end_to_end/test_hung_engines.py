@@ -116,4 +116,4 @@ def test_a_paused_server_does_not_take_its_own_pause_for_the_engines() -> None:
 def test_loading_that_hangs_ends_the_start_and_says_so() -> None:
     with serving("hung", "--load-timeout-s", "1", command=COMMAND, wait=False) as server:
         assert server.process.wait(8) == 1
-        assert "loading hung has hung: no progress for 1 s (phase: import)" in server.log.read_text()
+        assert "loading hung has hung: no progress for 1 s (phase: " in server.log.read_text()
