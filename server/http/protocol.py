@@ -24,6 +24,7 @@ from math import inf
 from typing import Any
 
 import httptools
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from server.http.connections import LINGER_S, MALFORMED, Connections, Refusal
@@ -51,7 +52,8 @@ class Protocol(HttpToolsProtocol):
         self._refusal: Refusal | None = None
         self._last_word: bytes | None = None
         self._held_open: RequestResponseCycle | None = None
-        self._url_bytes = self._header_bytes = self._head_bytes = self._body_bytes = 0
+        self._header_limit = self._limits.header_count
+        self._head_bytes = self._body_bytes = 0
         self._read_by = self._write_by = self._timer_at = inf
         self._timer: asyncio.TimerHandle | None = None
         self._unsent_bytes = 0
@@ -88,6 +90,7 @@ class Protocol(HttpToolsProtocol):
         if self._deaf:
             return
         began = self._phase
+        self._head_bytes = len(data) + (self._head_bytes if began == _HEAD else 0)
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -95,22 +98,21 @@ class Protocol(HttpToolsProtocol):
         except httptools.HttpParserError:
             self._refuse(self._refusal or MALFORMED)
             return
-        if self._phase == _BODY:
+        phase = self._phase
+        if phase == _BODY:
             self._note_body(began, len(data))
-        elif self._phase == _HEAD:
-            self._note_head(began, len(data))
-        elif self._is_answering():
+        elif phase == _HEAD:
+            self._note_head(began)
+        elif self.cycle is not None and not self.cycle.response_complete:
             self._read_by = inf
         elif began == _BODY:
             self._wait_until(self.loop.time() + self._limits.keep_alive_s)
 
-    def _note_head(self, began: int, size: int) -> None:
+    def _note_head(self, began: int) -> None:
         if began != _HEAD:
-            self._head_bytes = 0
             self._wait_until(self.loop.time() + self._limits.header_timeout_s)
-        self._head_bytes += size
         # The parser keeps a name or a value to itself until it is whole.
-        if began == _HEAD and self._head_bytes > self._limits.url_bytes + self._limits.header_bytes:
+        elif self._head_bytes > self._limits.url_bytes + self._limits.header_bytes:
             self._refuse(self._shared.head_too_large)
 
     def _note_body(self, began: int, size: int) -> None:
@@ -126,31 +128,31 @@ class Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         super().on_message_begin()
-        self._header_bytes = 0
         if not self._deaf:
             self._phase = _HEAD
 
     def on_url(self, url: bytes) -> None:
         """A piece of the URL, which may not grow for ever."""
         self.url += url
-        if not self._deaf and len(self.url) > self._limits.url_bytes:
+        if len(self.url) > self._limits.url_bytes and not self._deaf:
             self._stop_parsing(self._shared.url_too_long)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A whole header."""
-        super().on_header(name, value)
-        self._header_bytes += len(name) + len(value)
-        if self._deaf:
-            return
-        if self._header_bytes > self._limits.header_bytes:
-            self._stop_parsing(self._shared.head_too_large)
-        if len(self.headers) > self._limits.header_count:
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        headers = self.headers
+        headers.append((name, value))
+        if len(headers) > self._header_limit and not self._deaf:
             self._stop_parsing(self._shared.too_many_headers)
 
     def on_headers_complete(self) -> None:
         """Starts the application; or, behind a request that is being answered, waits for its turn."""
         if self._deaf:
             return
+        if self._head_bytes > self._limits.header_bytes:  # with what else arrived, so it may be
+            self._check_header_bytes()
         parser, scope = self.parser, self.scope
         version: str = parser.get_http_version()
         url = httptools.parse_url(self.url)
@@ -187,24 +189,36 @@ class Protocol(HttpToolsProtocol):
         if is_last and cycle.keep_alive:
             self._close_after(cycle)
 
+    def _check_header_bytes(self) -> None:
+        if sum(len(name) + len(value) for name, value in self.headers) > self._limits.header_bytes:
+            self._stop_parsing(self._shared.head_too_large)
+
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
-        if self._phase == _BODY:
-            super().on_body(body)
+        cycle = self.cycle
+        if self._phase == _BODY and not cycle.response_complete:
+            cycle.body += body
+            if len(cycle.body) > HIGH_WATER_LIMIT:
+                self.flow.pause_reading()
+            cycle.message_event.set()
 
     def on_message_complete(self) -> None:
         """The request is whole."""
         if self._phase == _BODY:
             self._phase = _NONE
-            super().on_message_complete()
             self._deaf = len(self.pipeline) >= _PIPELINE_LIMIT
+            cycle = self.cycle
+            if not cycle.response_complete:
+                cycle.more_body = False
+                cycle.message_event.set()
 
     def on_response_complete(self) -> None:
         """Goes on to the next request, or waits for one."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
-        self.flow.resume_reading()
+        if self.flow.read_paused:
+            self.flow.resume_reading()
         if self.pipeline:
             cycle, app = self.pipeline.pop()
             self._start_asgi_task(cycle, app)
@@ -300,7 +314,8 @@ class Protocol(HttpToolsProtocol):
 
     def _wait_until(self, read_by: float) -> None:
         self._read_by = read_by
-        self._set_timer()
+        if read_by < self._timer_at:
+            self._set_timer()
 
     def _watch_writing(self) -> None:
         self._unsent_bytes = self._socket.get_write_buffer_size()
