@@ -34,6 +34,8 @@ from server.watchdog import Watchdog
 
 _log = logging.getLogger("batchd")
 _BACKLOG = 2048
+_ENGINES_END_S = 3.0
+"""After this, engine processes that have not ended by themselves are killed."""
 
 
 def serve(settings: Settings, locations: Sequence[str]) -> int:
@@ -109,6 +111,7 @@ async def _serve(settings: Settings, locations: Sequence[str], listening: socket
         closing = [listener.stop(listening, settings.close_timeout_s), supervisor.close()]
         if stop_grpc is not None:
             closing.append(stop_grpc())
+        asyncio.get_running_loop().call_later(_ENGINES_END_S, watchdog.kill_all)
         await asyncio.gather(*closing)
         await answering
 

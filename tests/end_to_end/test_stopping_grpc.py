@@ -33,7 +33,8 @@ async def _load_and_stop(server: Serving) -> Counter[grpc.StatusCode]:
     port = int(re.search(r"gRPC on 127\.0\.0\.1:(\d+)", server.log.read_text())[1])
     codes: Counter[grpc.StatusCode] = Counter()
     tasks = [asyncio.create_task(_ask(port, codes)) for _ in range(12)]
-    await asyncio.sleep(0.4)
+    while codes.total() < 30:
+        await asyncio.sleep(0.01)
     server.process.send_signal(signal.SIGTERM)
     await asyncio.wait_for(asyncio.gather(*tasks), 30)
     return codes

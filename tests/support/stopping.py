@@ -39,13 +39,14 @@ class Books:
             self.kept_alive_late += 1
 
 
-async def load_and_stop(server: Serving, seconds: float = 0.3) -> Books:
-    """Asks from 16 connections, sends SIGTERM after some time, and returns when no connection is accepted any more."""
+async def load_and_stop(server: Serving, replies: int = 60) -> Books:
+    """Asks from 16 connections, sends SIGTERM after some replies, and returns when no connection is accepted any more."""
     books = Books()
     clients = [_ask_by_httpx(server, books) for _ in range(8)]
     clients += [_ask_raw(server, books, honours_close=turn % 2 == 0) for turn in range(8)]
     tasks = [asyncio.create_task(client) for client in clients]
-    await asyncio.sleep(seconds)
+    while books.statuses.total() < replies:
+        await asyncio.sleep(0.01)
     server.process.send_signal(signal.SIGTERM)
     await asyncio.wait_for(asyncio.gather(*tasks), 40)
     return books
