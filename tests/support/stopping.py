@@ -40,7 +40,7 @@ class Books:
 
 
 async def load_and_stop(server: Serving, replies: int = 60) -> Books:
-    """Asks from 16 connections, sends SIGTERM after some replies, and returns when no connection is accepted any more."""
+    """Asks from 16 connections, sends SIGTERM after some replies; returns when no connection is accepted any more."""
     books = Books()
     clients = [_ask_by_httpx(server, books) for _ in range(8)]
     clients += [_ask_raw(server, books, honours_close=turn % 2 == 0) for turn in range(8)]
