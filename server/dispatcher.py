@@ -12,6 +12,10 @@ the number that was read there. A mismatch fails the whole batch, loudly: nobody
 
 Requests that arrive in the same turn of the event loop share a batch: the decision is taken at the end of
 that turn. When a batch completes, the next is sent before the answers of this one are handed out.
+
+An exception that nobody expected fails the requests that it concerns (500), is counted, and the loop goes on: those
+of a batch, where a batch went wrong; where the scheduler itself raised, its state can't be trusted, so all that wait
+fail and a new one takes its place. If that happens again and again, readiness says so.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from typing import Protocol
 
 from server.core.records import Batch, LaneSettings, Part, Reason, Request, RunBatch, WaitUntil
@@ -44,6 +49,14 @@ _log = logging.getLogger("batchd.dispatcher")
 
 _BETWEEN_BATCHES_S = 0.0003
 """What a batch takes besides its engine's own work, until it has been seen: on an idle machine."""
+
+_LATE_FACTOR = 10.0
+_LATE_AT_LEAST_S = 1.0
+"""A batch that takes so many times its measured time, and at least so long, speaks against sending more work here."""
+
+_FAULTS_BORNE = 3
+_FAULTS_FORGOTTEN_S = 60.0
+"""More faults of the scheduler than that within so long, and the dispatcher isn't ready any more."""
 
 
 class BatchRunner(Protocol):
@@ -136,6 +149,7 @@ class _Lane:
         signature: SignatureDescription,
         runner: BatchRunner,
         metrics: LaneMetrics,
+        settings: LaneSettings,
     ) -> None:
         self.key = (attached.number, signature.name)
         self.labels = (model.name, model.version, signature.name, model.engine)
@@ -144,6 +158,7 @@ class _Lane:
         self.signature = signature.name
         self.runner = runner
         self.metrics = metrics
+        self.settings = settings
         self.compiles = 0
         self.measure = Measure(signature.inputs, signature.bounds)
         self.is_measured = bool(signature.bounds)
@@ -169,6 +184,7 @@ class Dispatcher:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._core = Scheduler(queue_limit_examples, queue_limit_bytes, _BETWEEN_BATCHES_S)
+        self._faults_at: list[float] = []
         self._batch_timeout_s = batch_timeout_s
         self._max_delay_s = max_delay_s
         self._metrics = metrics
@@ -182,6 +198,8 @@ class Dispatcher:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._run_task: asyncio.Task[None] | None = None
+        self._late_at = inf
+        self._running_model = ""
         self._emptied = asyncio.Event()
         metrics.queue_bytes.set_function(lambda: self._core.bytes_queued)
 
@@ -194,8 +212,8 @@ class Dispatcher:
         attached = self._attached[number] = _Attached(number, model.name)
         for signature in model.signatures:
             metrics = self._metrics.lane(model.name, signature.name, model.engine, model.version)
-            lane = _Lane(attached, model, signature, runner, metrics)
-            self._core.open_lane(lane.key, self._lane_settings(model, signature))
+            lane = _Lane(attached, model, signature, runner, metrics, self._lane_settings(model, signature))
+            self._core.open_lane(lane.key, lane.settings)
             attached.lanes[signature.name] = self._lanes_by_key[lane.key] = lane
             metrics.queue_depth.set_function(partial(self._rows_queued, lane.labels))
         return number
@@ -315,6 +333,20 @@ class Dispatcher:
             return False
         return True
 
+    def abandon(self, error: BatchdError) -> None:
+        """Answers all that wait, queued or running, with an error."""
+        for waiting in list(self._waiting.values()):
+            _settle(waiting, error)
+
+    def concern(self) -> str | None:
+        """Returns what speaks against sending more work here, or None."""
+        now = self._clock()
+        if len(self._recent_faults(now)) > _FAULTS_BORNE:
+            return f"the scheduler has failed {len(self._faults_at)} times within {_FAULTS_FORGOTTEN_S:.0f} s"
+        if self._core.running is not None and now > self._late_at:
+            return f"a batch of model {self._running_model!r} takes much longer than measured"
+        return None
+
     def _lane_settings(self, model: ModelDescription, signature: SignatureDescription) -> LaneSettings:
         seconds = {timed.bucket: timed.seconds for timed in model.timings.get(signature.name, ())}
         return LaneSettings(
@@ -325,12 +357,21 @@ class Dispatcher:
         )
 
     def _step(self) -> None:
-        """Does what the scheduler says, until it says wait."""
+        """Does what the scheduler says, until it says wait; and lives on, whatever happens."""
         self._step_is_due = False
+        try:
+            self._take_steps()
+        except Exception as error:
+            self._start_over(error)
+
+    def _take_steps(self) -> None:
         now = self._clock()
         while isinstance(action := self._core.next_action(now), RunBatch):
             self._answer_expired(action.expired, now)
-            self._send(action.batch, action.reason, now)
+            try:
+                self._send(action.batch, action.reason, now)
+            except Exception as error:
+                self._fail_batch(action.batch, error, "step")
         self._answer_expired(action.expired, now)
         if isinstance(action, WaitUntil):
             self._wake_at(action.time, now)
@@ -348,6 +389,38 @@ class Dispatcher:
         self._timer = None
         self._step()
 
+    def _fail_batch(self, batch: Batch, error: Exception, where: str) -> None:
+        """Answers a batch that could not be sent, or whose answers could not be handed out, with the error."""
+        sentence = self._note_fault(error, where)
+        for part in batch.parts:
+            self._fail(part.request_id, BatchdError(sentence))
+        try:
+            for part in batch.parts:
+                self._core.cancel(part.request_id)
+            if self._core.running is batch:
+                self._core.completed(batch, batch.expected_s, representative=False)
+        except Exception as fault:
+            self._start_over(fault)
+
+    def _start_over(self, error: Exception) -> None:
+        """Answers all that wait with the error of the scheduler, and goes on with a new one."""
+        self._faults_at = [*self._recent_faults(self._clock()), self._clock()]
+        self.abandon(BatchdError(self._note_fault(error, "scheduler")))
+        old = self._core
+        self._core = Scheduler(old.queue_limit_examples, old.queue_limit_bytes, _BETWEEN_BATCHES_S)
+        for lane in self._lanes_by_key.values():
+            self._core.open_lane(lane.key, lane.settings)
+        if old.draining:
+            self._core.drain()
+
+    def _note_fault(self, error: Exception, where: str) -> str:
+        _log.exception("the dispatcher failed unexpectedly (%s)", where, exc_info=error)
+        self._metrics.internal_errors.labels(where).inc()
+        return f"internal error: {type(error).__name__}; the server's log has the details"
+
+    def _recent_faults(self, now: float) -> list[float]:
+        return [at for at in self._faults_at if now - at < _FAULTS_FORGOTTEN_S]
+
     def _send(self, batch: Batch, reason: Reason, now: float) -> None:
         lane = self._lanes_by_key[batch.lane]
         parts = [(self._waiting[part.request_id], part) for part in batch.parts]
@@ -364,8 +437,25 @@ class Dispatcher:
                 waiting.queue_s = queue_s
             for _ in part.rows:
                 lane.metrics.queue_duration.observe(queue_s)
-        run = self._run(lane, batch, parts, bucket, reason, now)
+        self._late_at = now + max(_LATE_AT_LEAST_S, _LATE_FACTOR * batch.expected_s)
+        self._running_model = lane.model
+        run = self._run_and_survive(lane, batch, parts, bucket, reason, now)
         self._run_task = asyncio.get_running_loop().create_task(run)
+
+    async def _run_and_survive(
+        self,
+        lane: _Lane,
+        batch: Batch,
+        parts: list[tuple[_Waiting, Part]],
+        bucket: Bucket,
+        reason: Reason,
+        sent_at: float,
+    ) -> None:
+        try:
+            await self._run(lane, batch, parts, bucket, reason, sent_at)
+        except Exception as error:
+            self._fail_batch(batch, error, "batch")
+            self._step()
 
     async def _run(
         self,
@@ -393,6 +483,8 @@ class Dispatcher:
             outcome = BatchdError(f"model {lane.model!r} failed on a batch: {type(error).__name__}: {error}")
         watchdog.cancel()
         compute_s = self._clock() - sent_at
+        if self._core.running is not batch:
+            return  # the scheduler that ordered it is gone, and its callers have their errors
         if isinstance(outcome, BatchResult):
             stats = outcome.stats
             execute_s = stats.assembly_s + stats.compute_s + stats.split_s
@@ -440,7 +532,8 @@ class Dispatcher:
         return failures
 
     def _end_stuck_engine(self, lane: _Lane) -> None:
-        _log.error("model %r: a batch ran for more than %g s; ending its engine", lane.model, self._batch_timeout_s)
+        _log.error("model %r: a batch ran for more than %g s; killing its engine", lane.model, self._batch_timeout_s)
+        self._metrics.hung_engines.labels(lane.model, "batch").inc()
         lane.runner.kill()
 
     def _count(self, lane: _Lane, result: BatchResult, compute_s: float) -> None:

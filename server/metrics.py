@@ -229,6 +229,26 @@ class Metrics:
             ("model", "outcome"),
             registry=registry,
         )
+        self.connections = Gauge("batchd_connections", "HTTP connections that are open.", registry=registry)
+        self.connections_ended = Counter(
+            "batchd_connections_ended_total",
+            "HTTP connections that the server ended early, by reason: limit, header_timeout, body_timeout, "
+            "write_timeout, url, headers (too long, too many), malformed, stopping.",
+            ("reason",),
+            registry=registry,
+        )
+        self.hung_engines = Counter(
+            "batchd_hung_engines_total",
+            "Engine processes that were killed because they hung, by what they hung in: batch, ping or load.",
+            ("model", "where"),
+            registry=registry,
+        )
+        self.internal_errors = Counter(
+            "batchd_internal_errors_total",
+            "Unexpected exceptions of the dispatcher that it lived on after, by where: step, batch, scheduler.",
+            ("where",),
+            registry=registry,
+        )
         self._lanes: dict[tuple[str, str, str, str], LaneMetrics] = {}
 
     def lane(self, model: str, signature: str, engine: str, version: str = "1") -> LaneMetrics:

@@ -91,6 +91,7 @@ class Supervisor:
         self._tasks: set[asyncio.Task[None]] = set()
         self._retiring: dict[asyncio.Task[None], str] = {}
         self.draining = False
+        self.concerns: Sequence[Callable[[], str | None]] = (dispatcher.concern,)
 
     @property
     def models(self) -> Sequence[ServedModel]:
@@ -104,7 +105,10 @@ class Supervisor:
 
     def not_ready(self) -> str | None:
         """Returns why not all models that should answer can, or None if they can."""
-        return "the server is shutting down" if self.draining else self._catalogue.not_ready()
+        if self.draining:
+            return "the server is shutting down"
+        concerns = filter(None, (self._catalogue.not_ready(), *(concern() for concern in self.concerns)))
+        return "; ".join(concerns) or None
 
     def find(self, name: str, version: str = "") -> ServedModel:
         """Returns a version of a model, the latest where none is said. Raises UnknownModel, ModelUnavailable."""

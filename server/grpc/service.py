@@ -133,7 +133,8 @@ class InferenceService:
         return answer
 
     def _model_ready(self, message: Any) -> dict[str, Any]:
-        return {"ready": self._supervisor.find(message.name, message.version).state == "ready"}
+        model = self._supervisor.find(message.name, message.version)
+        return {"ready": model.state == "ready" and not self._supervisor.draining}
 
     def _model_metadata(self, message: Any) -> dict[str, Any]:
         return metadata.model_metadata(self._supervisor, message.name, message.version)

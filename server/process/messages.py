@@ -9,6 +9,9 @@
       │  Run(id, tensors)              │
       ├───────────────────────────────▶│
       │          Done(id, ...) ◀───────┤
+    │  Ping                          │
+    ├───────────────────────────────▶│
+    │                      Pong ◀────┤  from the same thread as Done: it doesn't hang
       │  end of file ─────────────────▶│  exits
 
 A message is one msgpack map behind its length (4 bytes, little-endian); arrays lie in shared memory, in one
@@ -121,5 +124,13 @@ class RunFailed(msgspec.Struct, frozen=True, tag="run_failed"):
     message: str
 
 
-ToChild: TypeAlias = Load | Run
-FromChild: TypeAlias = Progress | Loaded | Ready | Failed | Done | RunFailed
+class Ping(msgspec.Struct, frozen=True, tag="ping"):
+    """Asks whether the engine's main thread is there."""
+
+
+class Pong(msgspec.Struct, frozen=True, tag="pong"):
+    """It is."""
+
+
+ToChild: TypeAlias = Load | Run | Ping
+FromChild: TypeAlias = Progress | Loaded | Ready | Failed | Done | RunFailed | Pong

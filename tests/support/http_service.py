@@ -5,29 +5,23 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import httpx
-import uvicorn
 from prometheus_client import CollectorRegistry
 
 from server.dispatcher import Dispatcher
 from server.engines.settings import EngineSettings
 from server.http.application import create_application
+from server.http.connections import ConnectionLimits, Connections
+from server.http.listener import Listener
 from server.http.nonfinite import Nonfinite
-from server.http.protocol import Protocol
 from server.loading_progress import ProgressLines
 from server.metrics import Metrics
 from server.supervisor import Supervisor
 from tests.support.fake_engine import FakeEngine, FakeEngines
 from tests.support.fake_files import FakeFiles
-
-
-class _Listener(uvicorn.Server):
-    @contextmanager
-    def capture_signals(self):
-        yield
 
 
 @dataclass
@@ -41,6 +35,9 @@ class Service:
     engines: FakeEngines | FakeFiles
     registry: CollectorRegistry
     metrics: Metrics
+    connections: Connections
+    listener: Listener
+    listening: socket.socket
 
     async def predict(self, model: str = "", **body) -> httpx.Response:
         """POSTs a body of these fields."""
@@ -58,6 +55,7 @@ async def running(
     restart_backoff_s: float = 0.01,
     drain_timeout_s: float = 10.0,
     engines: FakeEngines | FakeFiles | None = None,
+    limits: ConnectionLimits | None = None,
     **prepared: Callable[[], FakeEngine],
 ) -> AsyncIterator[Service]:
     """Serves the prepared engines, or those of `engines`; with `wait`, once they are ready."""
@@ -87,9 +85,8 @@ async def running(
     with socket.create_server(("127.0.0.1", 0)) as listening:
         # As uvloop does; asyncio doesn't, for a socket that it didn't make, and then each reply takes 40 ms.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        listener = _Listener(
-            uvicorn.Config(application, http=Protocol, ws="none", lifespan="off", log_config=None, access_log=False)
-        )
+        connections = Connections(limits or ConnectionLimits(), metrics.connections_ended)
+        listener = Listener(application, connections)
         answering = asyncio.create_task(listener.serve(sockets=[listening]))
         loading = asyncio.create_task(supervisor.start())
         port = listening.getsockname()[1]
@@ -97,9 +94,21 @@ async def running(
             try:
                 if wait:
                     await loading
-                yield Service(port, client, supervisor, dispatcher, engines, registry, metrics)
+                yield Service(
+                    port,
+                    client,
+                    supervisor,
+                    dispatcher,
+                    engines,
+                    registry,
+                    metrics,
+                    connections,
+                    listener,
+                    listening,
+                )
             finally:
                 loading.cancel()
-                listener.should_exit = True
+                await client.aclose()
+                await listener.stop(listening, 0.2)
                 await answering
                 await supervisor.close()

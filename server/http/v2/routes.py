@@ -82,7 +82,10 @@ def _add_models(app: FastAPI, supervisor: Supervisor, metrics: Metrics) -> None:
     @app.get(f"{_MODEL}/ready", summary="Whether a model can answer", tags=["v2"], responses=_UNKNOWN)
     @app.get(f"{_VERSION}/ready", summary="Whether a version can answer", tags=["v2"], responses=_UNKNOWN)
     async def model_ready(model: str, version: str = "") -> dict[str, Any]:
-        return {"name": supervisor.find(model, version).ready().name, "ready": True}
+        ready = supervisor.find(model, version).ready()
+        if supervisor.draining:
+            raise ModelUnavailable("the server is shutting down")
+        return {"name": ready.name, "ready": True}
 
     @app.get(_MODEL, summary="A model's tensors", tags=["v2"], responses=_UNKNOWN)
     @app.get(_VERSION, summary="A version's tensors", tags=["v2"], responses=_UNKNOWN)
