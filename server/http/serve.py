@@ -12,13 +12,15 @@ import asyncio
 import logging
 import signal
 import socket
+import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 import uvloop
 
+from server.access import Access
 from server.dispatcher import Dispatcher
 from server.engines.settings import EngineSettings
 from server.errors import BatchdError
@@ -29,6 +31,8 @@ from server.metrics import Metrics, new_registry
 from server.process.host import EngineProcess
 from server.settings import Settings, SettingsError
 from server.supervisor import Supervisor
+from server.tls import CIPHERS, Tls, read_tls
+from server.tokens import TokenFile
 
 if TYPE_CHECKING:
     import grpc.aio
@@ -53,12 +57,17 @@ def serve(settings: Settings, locations: Sequence[str]) -> int:
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for line in settings.lines():
         _log.info("setting %s", line)
+    tls = read_tls(settings)
+    tokens = TokenFile(settings.token_file) if settings.token_file else None
     listening = _listen(settings)
+    access = Access(address=listening.getsockname()[0], admin=settings.admin, tokens=tokens)
     with listening:
-        return uvloop.run(_serve(settings, locations, listening))
+        return uvloop.run(_serve(settings, locations, listening, access, tls))
 
 
-async def _serve(settings: Settings, locations: Sequence[str], listening: socket.socket) -> int:
+async def _serve(
+    settings: Settings, locations: Sequence[str], listening: socket.socket, access: Access, tls: Tls | None
+) -> int:
     metrics = Metrics(new_registry(), triton_names=settings.triton_metrics)
     dispatcher = Dispatcher(
         queue_limit_examples=settings.queue_limit_examples,
@@ -82,6 +91,7 @@ async def _serve(settings: Settings, locations: Sequence[str], listening: socket
         supervisor,
         dispatcher,
         metrics,
+        access=access,
         body_limit_bytes=settings.body_limit_bytes,
         request_timeout_s=settings.request_timeout_s,
         element_limit=settings.element_limit,
@@ -99,9 +109,10 @@ async def _serve(settings: Settings, locations: Sequence[str], listening: socket
             server_header=False,
             proxy_headers=False,
             timeout_graceful_shutdown=_CLOSE_TIMEOUT_S,
+            **_tls_options(tls),
         )
     )
-    grpc_server = await _start_grpc(supervisor, dispatcher, metrics, settings)
+    grpc_server = await _start_grpc(supervisor, dispatcher, metrics, settings, access, tls)
     stop = _on_signals()
     answering = asyncio.create_task(listener.serve(sockets=[listening]))
     loading = asyncio.create_task(_load(supervisor, settings, listening))
@@ -124,11 +135,17 @@ async def _serve(settings: Settings, locations: Sequence[str], listening: socket
 
 
 async def _start_grpc(
-    supervisor: Supervisor, dispatcher: Dispatcher, metrics: Metrics, settings: Settings
+    supervisor: Supervisor,
+    dispatcher: Dispatcher,
+    metrics: Metrics,
+    settings: Settings,
+    access: Access,
+    tls: Tls | None,
 ) -> grpc.aio.Server | None:
     """Starts the gRPC server, if a port is set for it. Raises SettingsError if it can't listen."""
     if settings.grpc_port is None:
         return None
+    from server.grpc.guard import Guard
     from server.grpc.service import InferenceService, create_server
 
     service = InferenceService(
@@ -141,7 +158,8 @@ async def _start_grpc(
     )
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     try:
-        server, port = create_server(service, f"{host}:{settings.grpc_port}", settings.body_limit_bytes)
+        address = f"{host}:{settings.grpc_port}"
+        server, port = create_server(service, address, settings.body_limit_bytes, Guard(access, metrics), tls)
     except OSError as error:
         raise SettingsError(f"cannot listen for gRPC on {host}, port {settings.grpc_port}: {error}") from None
     await server.start()
@@ -152,7 +170,8 @@ async def _start_grpc(
 async def _load(supervisor: Supervisor, settings: Settings, listening: socket.socket) -> int:
     """Loads all models; returns the exit status that a failure asks for, or 0."""
     host, port = listening.getsockname()[:2]
-    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    scheme = "https" if settings.tls_certificate else "http"
+    address = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
     _log.info("batchd %s listens on %s; loading", product_version(), address)
     try:
         await supervisor.start()
@@ -187,6 +206,20 @@ def _on_signals() -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     return stop
+
+
+def _tls_options(tls: Tls | None) -> dict[str, Any]:
+    """Returns what uvicorn takes."""
+    if tls is None:
+        return {}
+    callers = {"ssl_ca_certs": str(tls.client_ca), "ssl_cert_reqs": ssl.CERT_REQUIRED} if tls.client_ca else {}
+    return {
+        "ssl_certfile": tls.certificate,
+        "ssl_keyfile": tls.key,
+        "ssl_keyfile_password": tls.password,
+        "ssl_ciphers": CIPHERS,
+        **callers,
+    }
 
 
 def _listen(settings: Settings) -> socket.socket:

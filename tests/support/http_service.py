@@ -12,6 +12,7 @@ import httpx
 import uvicorn
 from prometheus_client import CollectorRegistry
 
+from server.access import Access
 from server.dispatcher import Dispatcher
 from server.engines.settings import EngineSettings
 from server.http.application import create_application
@@ -55,6 +56,7 @@ async def running(
     element_limit: int = 4 * 1024 * 1024,
     nonfinite: Nonfinite = "token",
     restart_backoff_s: float = 0.01,
+    access: Access | None = None,
     **prepared: Callable[[], FakeEngine],
 ) -> AsyncIterator[Service]:
     """Serves the prepared engines; with `wait`, once they are ready."""
@@ -75,6 +77,7 @@ async def running(
         supervisor,
         dispatcher,
         metrics,
+        access=access or Access(),
         body_limit_bytes=body_limit_bytes,
         request_timeout_s=request_timeout_s,
         element_limit=element_limit,
