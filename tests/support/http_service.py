@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from server.access import Access
 from server.dispatcher import Dispatcher
 from server.engines.settings import EngineSettings
-from server.http.application import create_application
+from server.http.application import Application, create_application
 from server.http.nonfinite import Nonfinite
 from server.http.protocol import Protocol
 from server.loading_progress import ProgressLines
@@ -41,6 +41,7 @@ class Service:
     engines: FakeEngines
     registry: CollectorRegistry
     metrics: Metrics
+    application: Application
 
     async def predict(self, model: str = "", **body) -> httpx.Response:
         """POSTs a body of these fields."""
@@ -96,7 +97,7 @@ async def running(
             try:
                 if wait:
                     await loading
-                yield Service(port, client, supervisor, dispatcher, engines, registry, metrics)
+                yield Service(port, client, supervisor, dispatcher, engines, registry, metrics, application)
             finally:
                 loading.cancel()
                 listener.should_exit = True

@@ -79,7 +79,8 @@ def serving(
 ) -> Iterator[Serving]:
     """Runs `batchd serve ARGUMENTS` and gives the server, when it is ready; ends it afterwards.
 
-    `verify`: what the client trusts. `variables`: of the environment, besides the usual ones. With `wait=False` it is given as soon as it listens, so that several can load at the same time.
+    `verify`: what the client trusts. `variables`: of the environment, besides the usual ones.
+    With `wait=False` it is given as soon as it listens, so that several can load at the same time.
     """
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
