@@ -87,7 +87,7 @@ def create_application(
         "nonfinite": nonfinite,
     }
     v2 = infer.InferFormat(supervisor, metrics, **foreign)
-    v1 = tfs.TfsFormat(supervisor, metrics, **foreign)
+    v1 = tfs.TfsFormat(supervisor, metrics, example_limit=dispatcher.queue_limit_examples, **foreign)
     app = FastAPIOffline(
         title="batchd", version=product_version(), description=_DESCRIPTION, redoc_url=None, redirect_slashes=False
     )

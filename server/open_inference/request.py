@@ -16,7 +16,10 @@ from server.tensors import Rows, check_length, check_names, expected_shape
 
 _LAST_PRIORITY = 2**16
 _LARGEST_SIZE = 2**31
-_UNSUPPORTED = ("classification", "shared_memory_region")
+WISHES = ("timeout", "priority", "signature", "binary_data_output")
+"""The parameters of a request that mean something here."""
+UNSUPPORTED = ("classification", "shared_memory_region")
+"""The parameters of a tensor that would change what it means."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ def read_wishes(parameters: Mapping[str, Any], arrived_at: float, timeout_s: flo
 
 def refuse_unsupported(tensor: str, parameters: Mapping[str, Any]) -> None:
     """Raises InvalidInput for a tensor's parameters that would change what it means."""
-    for name in _UNSUPPORTED:
+    for name in UNSUPPORTED:
         if parameters.get(name):
             raise InvalidInput(f"{tensor!r}: the parameter {name!r} isn't supported")
 
