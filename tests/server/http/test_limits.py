@@ -11,6 +11,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import product
 
 import httpx
 import pytest
@@ -91,6 +92,14 @@ def client(served) -> Iterator[httpx.Client]:
         yield client
 
 
+@pytest.fixture(autouse=True)
+def serves_on(client) -> Iterator[None]:
+    """Behind every test, the right answer to a right request."""
+    yield
+    after = client.post("/predict/half_plus_three", json={"inputs": {"x": 2}})
+    assert after.json()["outputs"] == {"y": 4.0}
+
+
 def assert_refused(client: httpx.Client, path: str, body: bytes, statuses=(400, 413), **headers: str) -> str:
     """Returns the sentence."""
     started_at = time.perf_counter()
@@ -99,21 +108,15 @@ def assert_refused(client: httpx.Client, path: str, body: bytes, statuses=(400, 
     assert reply.status_code in statuses, reply.text[:300]
     assert list(reply.json()) == ["error"]
     assert len(reply.content) < LONGEST_ERROR
-    after = client.post("/predict/half_plus_three", json={"inputs": {"x": 2}})
-    assert after.json()["outputs"] == {"y": 4.0}
     return reply.json()["error"]
 
 
 @pytest.mark.parametrize("way", EVERYWHERE.values(), ids=EVERYWHERE)
-@pytest.mark.parametrize(
-    "opening",
-    [pytest.param(b"[", id="lists"), pytest.param(b'{"a":', id="objects"), pytest.param(b'[{"a":', id="both")],
-)
-@pytest.mark.parametrize("depth", [2_000, 300_000])
-def test_nesting(client, way, opening, depth):
-    closing = b"".join({91: b"]", 123: b"}"}[byte] for byte in reversed(opening) if byte in b"[{")
-    assert_refused(client, way.path, way.around(opening * depth + b"1" + closing * depth))
-    assert_refused(client, way.path, way.around(opening * depth))
+def test_nesting(client, way):
+    for opening, closing in ((b"[", b"]"), (b'{"a":', b"}"), (b'[{"a":', b"}]")):
+        for depth in (2_000, 100_000):
+            assert_refused(client, way.path, way.around(opening * depth + b"1" + closing * depth))
+    assert_refused(client, way.path, way.around(b"[" * 1_000_000))
 
 
 @pytest.mark.parametrize("way", EVERYWHERE.values(), ids=EVERYWHERE)
@@ -121,30 +124,27 @@ def test_nesting_behind_a_token_that_makes_it_be_read_twice(client, way):
     assert_refused(client, way.path, b'{"y": NaN, ' + way.around(b"[" * 100_000 + b"]" * 100_000)[1:])
 
 
-@pytest.mark.parametrize("way", (VALUES | ELSEWHERE).values(), ids=VALUES | ELSEWHERE)
-@pytest.mark.parametrize(
-    "number",
-    [
-        *(pytest.param(b"9" * count, id=f"{count} digits") for count in (400, 4_000, 4_301, 3_000_000)),
-        pytest.param(b"-" + b"9" * 100_000, id="negative"),
-        pytest.param(b"1e999999", id="1e999999"),
-        pytest.param(b"1e" + b"9" * 100_000, id="a huge exponent"),
-        pytest.param(b"9" * 400 + b".5", id="400 digits and a half"),
-    ],
+HUGE = (
+    *(b"9" * digits for digits in (400, 4_000, 4_301, 1_000_000)),
+    *(b"-" + b"9" * 5_000, b"1e999999", b"1e" + b"9" * 100_000, b"9" * 400 + b".5"),
 )
-def test_huge_numbers(client, way, number):
+
+
+@pytest.mark.parametrize("way", (VALUES | ELSEWHERE).values(), ids=VALUES | ELSEWHERE)
+def test_huge_numbers(client, way):
     """Converting n digits may take time that grows with their square."""
-    assert_refused(client, way.path, way.around(number))
-    assert_refused(client, way.path, way.around(b"[" + number + b"]"))
+    for number in HUGE:
+        assert_refused(client, way.path, way.around(number))
+        assert_refused(client, way.path, way.around(b"[" + number + b"]"))
 
 
 @pytest.mark.parametrize("way", SKIPPED.values(), ids=SKIPPED)
-@pytest.mark.parametrize("number", [b"9" * 3_000_000, b"1e" + b"9" * 1_000_000, b"0." + b"0" * 3_000_000 + b"1"])
-def test_huge_numbers_that_mean_nothing(client, way, number):
-    started_at = time.perf_counter()
-    reply = client.post(way.path, content=way.around(number))
-    assert time.perf_counter() - started_at < SOON_S
-    assert reply.status_code in (200, 400)
+def test_huge_numbers_that_mean_nothing(client, way):
+    for number in (b"9" * 3_000_000, b"1e" + b"9" * 1_000_000, b"0." + b"0" * 3_000_000 + b"1"):
+        started_at = time.perf_counter()
+        reply = client.post(way.path, content=way.around(number))
+        assert time.perf_counter() - started_at < SOON_S
+        assert reply.status_code in (200, 400)
 
 
 def test_many_huge_numbers(client):
@@ -160,14 +160,12 @@ def test_small_numbers_with_many_digits_are_numbers(client):
 
 
 @pytest.mark.parametrize("way", VALUES.values(), ids=VALUES)
-@pytest.mark.parametrize("element", [b"1", b'""', b"[]", b"[1]", b'{"a":1}', b"null", b'{"b64":""}', b"[1,2,3]"])
-def test_many_elements(client, way, element):
+def test_many_elements(client, way):
     """The service allows 100,000 values and 100 examples."""
-    body = way.around(b"[" + b",".join([element] * 99_000) + b"]")
-    assert_refused(client, way.path, body)
-    body = way.around(b"[" + b",".join([element] * min(600_000, LIMIT_BYTES // (len(element) + 2))) + b"]")
-    if element != b"[1,2,3]" or b"matrix" not in way.path.encode():
-        assert_refused(client, way.path, body)
+    for element in (b"1", b'""', b"[]", b'{"a":1}', b'{"b64":""}', b'{"a":1,"b":1}'):
+        values = 1 + element.count(b",")
+        for count in (99_000 // values, min(500_000, LIMIT_BYTES // (len(element) + 2))):
+            assert_refused(client, way.path, way.around(b"[" + b",".join([element] * count) + b"]"))
 
 
 def test_the_element_limit_is_exact(client):
@@ -242,7 +240,7 @@ def test_a_long_id_comes_back_whole(client):
 
 
 @pytest.mark.parametrize("header", ["content-encoding", "inference-header-content-length", "accept-encoding"])
-@pytest.mark.parametrize("value", ["x" * 30_000, "9" * 30_000, "gzip," * 6_000, "-1", "0x10", " ", "1" * 19, "²"])
+@pytest.mark.parametrize("value", ["x" * 30_000, "9" * 30_000, "gzip," * 6_000, "-1", "0x10", "1" * 19, "²"])
 def test_odd_header_values(client, header, value):
     reply = client.post(HALF, content=f"{{{X}}}".encode(), headers={header: value.encode()})
     assert reply.status_code in ({200} if header == "accept-encoding" else {200, 400, 413, 415})
@@ -259,11 +257,9 @@ def test_long_paths(client, path):
 
 
 PATHS = ("/predict/half_plus_three", HALF, "/v1/models/half_plus_three:predict", "/v2/repository/index")
-PACK = {
-    "gzip": lambda data: gzip.compress(data, 9),
-    "deflate": lambda data: zlib.compress(data, 9),
-    "x-gzip": lambda data: gzip.compress(data, 9),
-}
+BOMB = b" " * 100_000_000
+BOMBS = {"gzip": gzip.compress(BOMB, 6), "deflate": zlib.compress(BOMB, 6)}
+BOMBS["x-gzip"] = BOMBS["gzip"]
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -278,10 +274,10 @@ def test_a_body_beyond_the_limit(client, path):
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("encoding", PACK)
+@pytest.mark.parametrize("encoding", BOMBS)
 def test_a_body_that_becomes_too_large(client, path, encoding):
-    packed = PACK[encoding](b" " * 500_000_000)
-    assert len(packed) < 1_000_000
+    packed = BOMBS[encoding]
+    assert len(packed) < LIMIT_BYTES / 20
     said = assert_refused(client, path, packed, statuses=(413,), content_encoding=encoding)
     assert said == f"the decompressed body is larger than the limit of {LIMIT_BYTES} bytes"
     in_pieces = (packed[start : start + 1000] for start in range(0, len(packed), 1000))
@@ -295,7 +291,7 @@ def test_bodies_packed_twice_or_in_ways_that_are_not_known(client, encoding):
 
 
 def test_of_two_members_only_one_is_allowed(client):
-    packed = gzip.compress(b"{}") + gzip.compress(b" " * 500_000_000)
+    packed = gzip.compress(b"{}") + BOMBS["gzip"]
     said = assert_refused(client, HALF, packed, content_encoding="gzip")
     assert "something follows its end" in said
 
@@ -303,30 +299,24 @@ def test_of_two_members_only_one_is_allowed(client):
 SIZES = (-(2**63), -1, 2**31 - 1, 2**31, 2**32, 2**62, 2**63 - 1, 2**63, 2**64)
 
 
-@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("at", range(3))
-@pytest.mark.parametrize("binary", [None, 0, 12, 2**31, 2**63])
-def test_shapes_that_promise_more_than_comes(client, size, at, binary):
-    """Products overflow, or are 0 where another size is; no array is made of what is only promised."""
-    for others in (0, 1, 2**31 - 1):
+@pytest.mark.parametrize("promised", [None, 0, 12, 2**31, 2**63])
+def test_shapes_that_promise_more_than_comes(client, at, promised):
+    """Products overflow, or are 0 where another size is huge; no array is made of what is only promised."""
+    for size, others in product(SIZES, (0, 1, 2**31 - 1)):
         shape = [others, others, 3]
         shape[at] = size
         tensor = {"name": "m", "datatype": "FP32", "shape": shape}
-        tensor |= {"data": []} if binary is None else {"parameters": {"binary_data_size": binary}}
+        tensor |= {"data": []} if promised is None else {"parameters": {"binary_data_size": promised}}
         head = json.dumps({"inputs": [tensor]}).encode()
-        extra = {} if binary is None else {"inference-header-content-length": str(len(head))}
+        extra = {} if promised is None else {"inference-header-content-length": str(len(head))}
+        body = head if promised in (None, 0) else head + bytes(12)
         started_at = time.perf_counter()
-        reply = client.post("/v2/models/matrix/infer", content=head + b"\0" * 12, headers=extra)
-        if binary is None:
-            assert reply.status_code == 400  # 12 bytes behind the JSON
-            reply = client.post("/v2/models/matrix/infer", content=head)
+        reply = client.post("/v2/models/matrix/infer", content=body, headers=extra)
         assert time.perf_counter() - started_at < SOON_S
-        nothing = prod_is_zero(shape) and shape[0] == 0 and max(shape) < 2**31 and min(shape) >= 0 and not binary
-        assert reply.status_code in ((200,) if nothing and binary is None else (400, 413)), (shape, reply.text[:300])
-
-
-def prod_is_zero(shape: list[int]) -> bool:
-    return 0 in shape
+        # No examples, each of which would be huge, are an answer: nothing.
+        is_nothing = shape[0] == 0 and 0 <= shape[1] < 2**31 and shape[2] == 3 and promised in (None, 0)
+        assert reply.status_code in ((200,) if is_nothing else (400, 413)), (shape, reply.text[:300])
 
 
 @pytest.mark.parametrize("length", [2**32 - 1, 2**31, 2**31 - 1, 5, 4])
