@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from server.settings import SettingsError
 from server.tokens import RECHECK_S, TokenFile, digest_of, parse_tokens
 
+ROOT = Path(__file__).parents[2]
 ONE, OTHER = "a-token-of-the-shop.1", "another/token+of~us=="
 
 
@@ -26,6 +28,15 @@ predict,metrics,admin\tsha256:{hashlib.sha256(OTHER.encode()).hexdigest().upper(
     assert [set(token.rights) for token in tokens] == [{"predict"}, {"predict", "metrics", "admin"}]
     assert ONE not in repr(tokens)
     assert tokens[0].digest.hex() not in repr(tokens)
+
+
+def test_the_file_that_the_documents_show():
+    (shown,) = re.findall(r"^```text\n(# rights.*?)^```", (ROOT / "docs" / "security.md").read_text(), re.M | re.S)
+    assert [sorted(token.rights) for token in parse_tokens(shown, "t")] == [
+        ["predict"],
+        ["metrics", "predict"],
+        ["admin"],
+    ]
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,11 @@ ELSEWHERE = {
     "own, the deadline": within("/predict/half_plus_three", '{"inputs": {"x": 1}, "timeout_ms": ', "}"),
     "own, unknown": within("/predict/half_plus_three", '{"inputs": {"x": 1}, "more": ', "}"),
     "own, an unknown input": within("/predict/half_plus_three", '{"inputs": {"x": 1, "more": ', "}}"),
+    "v2, the timeout": within(HALF, f'{{{X}, "parameters": {{"timeout": ', "}}"),
+    "v2, the signature": within(HALF, f'{{{X}, "parameters": {{"signature": ', "}}"),
+    "v2, bytes": within(
+        HALF, '{"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "parameters": {"binary_data_size": ', "}}]}"
+    ),
     "v2, the id": within(HALF, f'{{{X}, "id": ', "}"),
     "v2, a shape": within(HALF, '{"inputs": [{"name": "x", "datatype": "FP32", "data": [1], "shape": ', "}]}"),
     "v2, a size": within(HALF, '{"inputs": [{"name": "x", "datatype": "FP32", "data": [1], "shape": [', "]}]}"),
@@ -114,8 +119,11 @@ def assert_refused(client: httpx.Client, path: str, body: bytes, statuses=(400, 
 @pytest.mark.parametrize("way", EVERYWHERE.values(), ids=EVERYWHERE)
 def test_nesting(client, way):
     for opening, closing in ((b"[", b"]"), (b'{"a":', b"}"), (b'[{"a":', b"}]")):
-        for depth in (2_000, 100_000):
-            assert_refused(client, way.path, way.around(opening * depth + b"1" + closing * depth))
+        assert_refused(client, way.path, way.around(opening * 100_000 + b"1" + closing * 100_000))
+        for depth in (300, 900, 990, 5_000):  # what Python's own limit lets through depends on its version
+            reply = client.post(way.path, content=way.around(opening * depth + b"1" + closing * depth))
+            assert reply.status_code in ((200, 400) if way in SKIPPED.values() else (400, 404))
+            assert len(reply.content) < LONGEST_ERROR
     assert_refused(client, way.path, way.around(b"[" * 1_000_000))
 
 
