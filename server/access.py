@@ -9,12 +9,15 @@ looks like either is refused. With tokens a caller's token decides: a browser do
 from __future__ import annotations
 
 import hmac
+import logging
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 from typing import Literal, TypeAlias
 
 from server.errors import Forbidden, Unauthenticated
 from server.tokens import Right, TokenFile, digest_of
+
+_log = logging.getLogger("batchd.access")
 
 Admin: TypeAlias = Literal["auto", "on", "off"]
 
@@ -48,6 +51,15 @@ class Access:
     def has_tokens(self) -> bool:
         """Whether callers have to show a token."""
         return self._tokens is not None
+
+    def warn(self, *, with_tls: bool) -> None:
+        """Logs what an operator may not have meant, once, at the start."""
+        if self._is_local:
+            return
+        if self._tokens is not None and not with_tls:
+            _log.warning("tokens cross the network readable: the server listens on %s without TLS", self._address)
+        if self._tokens is None and self._admin == "on":
+            _log.warning("whoever reaches %s may change what is served: admin = on, and no token_file", self._address)
 
     def check(self, authorization: str | None, right: Right, origin: Origin = UNKNOWN) -> None:
         """Raises Unauthenticated or Forbidden unless a caller with this `Authorization` header has the right."""

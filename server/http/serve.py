@@ -61,6 +61,7 @@ def serve(settings: Settings, locations: Sequence[str]) -> int:
     tokens = TokenFile(settings.token_file) if settings.token_file else None
     listening = _listen(settings)
     access = Access(address=listening.getsockname()[0], admin=settings.admin, tokens=tokens)
+    access.warn(with_tls=tls is not None)
     with listening:
         return uvloop.run(_serve(settings, locations, listening, access, tls))
 

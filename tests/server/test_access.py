@@ -167,3 +167,18 @@ def test_what_comes_through_a_proxy_is_not_from_this_machine():
 def test_names_are_not_addresses():
     assert not is_loopback("localhost")
     assert not is_loopback("")
+
+
+@pytest.mark.parametrize(
+    ("address", "admin", "with_tokens", "with_tls", "sentence"),
+    [
+        ("0.0.0.0", "auto", True, False, "tokens cross the network readable"),
+        ("0.0.0.0", "auto", True, True, ""),
+        ("127.0.0.1", "on", True, False, ""),
+        ("0.0.0.0", "on", False, False, "whoever reaches 0.0.0.0 may change what is served"),
+        ("0.0.0.0", "auto", False, False, ""),
+    ],
+)
+def test_what_may_not_have_been_meant_is_said(tokens, caplog, address, admin, with_tokens, with_tls, sentence):
+    Access(address=address, admin=admin, tokens=tokens if with_tokens else None).warn(with_tls=with_tls)
+    assert (sentence in caplog.text) if sentence else not caplog.text
