@@ -74,6 +74,7 @@ class Unauthenticated(BatchdError):
     """A token is needed, and none came that is known; `challenge` is what the caller is told by header."""
 
     status = 401
+    outcome = "unauthenticated"
 
     def __init__(self, message: str, problem: str = "") -> None:
         super().__init__(message)
@@ -84,6 +85,7 @@ class Forbidden(BatchdError):
     """The caller may not do this; with `right`, a token that has that right would."""
 
     status = 403
+    outcome = "forbidden"
 
     def __init__(self, message: str, right: str = "") -> None:
         super().__init__(message)
