@@ -30,7 +30,7 @@ METHODS_THAT_RUN = {("np", "load"), ("numpy", "load"), ("np", "fromfile"), ("os"
 MODULES_OF_PATHS = {"pathlib", "os", "io", "shutil", "glob", "tempfile", "gzip", "codecs"}
 CALLS_THAT_OPEN = {"open"}
 METHODS_THAT_OPEN = {
-    *("open", "read_text", "read_bytes", "write_text", "write_bytes", "unlink", "rmdir", "mkdir", "rename", "touch"),
+    *("read_text", "read_bytes", "write_text", "write_bytes", "unlink", "rmdir", "mkdir", "rename", "touch"),
     *("iterdir", "glob", "rglob", "symlink_to", "listdir", "scandir", "rmtree", "memfd_create"),
 }
 
@@ -82,11 +82,12 @@ def name_of(path: Path) -> str:
 
 
 def touches_files(path: Path) -> bool:
-    """Whether a module calls `open`, or knows of paths and calls what opens or changes one."""
+    """Whether a module calls what opens or changes a file; `x.open()` is that only where paths are known."""
     knows_paths = any(module.partition(".")[0] in MODULES_OF_PATHS for _, module in imports_in(path))
     return any(
         (not owner and name in CALLS_THAT_OPEN)
-        or (knows_paths and owner and name in METHODS_THAT_OPEN)
+        or (owner and name in METHODS_THAT_OPEN)
+        or (owner and name == "open" and knows_paths)
         or (owner == "os" and name in ("remove", "replace"))
         for _, owner, name in calls_in(path)
     )
