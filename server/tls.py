@@ -5,10 +5,11 @@ from __future__ import annotations
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from server.settings import Settings, SettingsError
 
-CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Of TLS 1.2; those of 1.3 are always on, and Python offers nothing older."""
 
 
@@ -37,6 +38,20 @@ def read_tls(settings: Settings) -> Tls | None:
     if client_ca is not None:
         _check_authorities(client_ca)
     return Tls(certificate, key, password, client_ca)
+
+
+def uvicorn_options(tls: Tls | None) -> dict[str, Any]:
+    """Returns what uvicorn takes for it; nothing for no TLS."""
+    if tls is None:
+        return {}
+    callers = {"ssl_ca_certs": str(tls.client_ca), "ssl_cert_reqs": ssl.CERT_REQUIRED} if tls.client_ca else {}
+    return {
+        "ssl_certfile": tls.certificate,
+        "ssl_keyfile": tls.key,
+        "ssl_keyfile_password": tls.password,
+        "ssl_ciphers": _CIPHERS,
+        **callers,
+    }
 
 
 def _check_readable(name: str, path: Path) -> None:

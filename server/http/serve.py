@@ -12,10 +12,9 @@ import asyncio
 import logging
 import signal
 import socket
-import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import uvicorn
 import uvloop
@@ -31,7 +30,7 @@ from server.metrics import Metrics, new_registry
 from server.process.host import EngineProcess
 from server.settings import Settings, SettingsError
 from server.supervisor import Supervisor
-from server.tls import CIPHERS, Tls, read_tls
+from server.tls import Tls, read_tls, uvicorn_options
 from server.tokens import TokenFile
 
 if TYPE_CHECKING:
@@ -110,7 +109,7 @@ async def _serve(
             server_header=False,
             proxy_headers=False,
             timeout_graceful_shutdown=_CLOSE_TIMEOUT_S,
-            **_tls_options(tls),
+            **uvicorn_options(tls),
         )
     )
     grpc_server = await _start_grpc(supervisor, dispatcher, metrics, settings, access, tls)
@@ -207,20 +206,6 @@ def _on_signals() -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     return stop
-
-
-def _tls_options(tls: Tls | None) -> dict[str, Any]:
-    """Returns what uvicorn takes."""
-    if tls is None:
-        return {}
-    callers = {"ssl_ca_certs": str(tls.client_ca), "ssl_cert_reqs": ssl.CERT_REQUIRED} if tls.client_ca else {}
-    return {
-        "ssl_certfile": tls.certificate,
-        "ssl_keyfile": tls.key,
-        "ssl_keyfile_password": tls.password,
-        "ssl_ciphers": CIPHERS,
-        **callers,
-    }
 
 
 def _listen(settings: Settings) -> socket.socket:
