@@ -39,10 +39,10 @@ from server.errors import (
     ModelUnavailable,
     OwnershipError,
     PayloadTooLarge,
-    TooManyExamples,
 )
 from server.metrics import LaneMetrics, Metrics
 from server.model_description import Bucket, ModelDescription, SignatureDescription
+from server.tensors import check_count
 from server.verdicts import check_ownership, refused, rejected
 
 _log = logging.getLogger("batchd.dispatcher")
@@ -237,6 +237,11 @@ class Dispatcher:
             for id in self._core.close_lane(lane.key):
                 self._fail(id, error)
 
+    @property
+    def queue_limit_examples(self) -> int:
+        """How many examples may wait, and therefore stand in one request."""
+        return self._core.queue_limit_examples
+
     async def predict(self, request: PredictRequest) -> PredictReply:
         """Queues the examples of a request and waits for all their answers; without examples, answers at once.
 
@@ -265,7 +270,7 @@ class Dispatcher:
         now = self._clock()
         self._last_id = id = self._last_id + 1
         count = len(examples)
-        self._refuse_too_many(count)
+        check_count(count, self._core.queue_limit_examples)
         lengths = [lane.measure(example) for example in examples] if lane.is_measured else ()
         size_bytes = sum(map(lane.bytes_of, examples))
         self._refuse_too_large(size_bytes)
@@ -304,16 +309,8 @@ class Dispatcher:
         lanes = [lane.key for lane in self._lanes_by_key.values() if lane.labels == labels]
         return sum(map(self._core.rows_queued_in, lanes))
 
-    def _refuse_too_many(self, examples: int) -> None:
-        """Raises for a request that the queue could not hold even if it were empty."""
-        limit = self._core.queue_limit_examples
-        if examples > limit:
-            raise TooManyExamples(
-                f"the request has {examples} examples; at most {limit} may wait at once; send it in pieces"
-            )
-
     def _refuse_too_large(self, size_bytes: int) -> None:
-        """Likewise, by what its arrays take."""
+        """Raises for a request whose arrays the queue could not hold even if it were empty."""
         limit = self._core.queue_limit_bytes
         if size_bytes > limit:
             raise PayloadTooLarge(
