@@ -24,6 +24,9 @@ class Client:
     retries: how many more times to send a request that was refused (503) or never reached the server; 0 by
         default. A request that may have been computed is never sent again.
     headers: to send with every request, e.g. for a proxy on the way.
+    token: shown to the server with every request; it goes to no other host.
+    verify: what an https server must show: True, a certificate that this machine trusts; the path of a PEM file, one
+        signed by an authority in it; an SSLContext, e.g. with a certificate of your own for a server that wants one.
     transport: any httpx transport, e.g. one that calls an application in this process.
     """
 
@@ -34,6 +37,8 @@ class Client:
         timeout_s: float = 30.0,
         retries: int = 0,
         headers: Mapping[str, str] | None = None,
+        token: str | None = None,
+        verify: exchange.Verify = True,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.url = url.rstrip("/")
@@ -42,8 +47,9 @@ class Client:
         self._http = httpx.Client(
             base_url=self.url,
             timeout=timeout_s,
+            verify=exchange.trusted(verify),
             transport=transport,
-            headers={"user-agent": "batchd-client", **(headers or {})},
+            headers={**exchange.headers(token), **(headers or {})},
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
         )
         self._descriptions: dict[str, dict[str, Any]] = {}

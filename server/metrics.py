@@ -215,7 +215,9 @@ class Metrics:
             "Requests that are queued or computed at the moment, of all models.",
             registry=registry,
         )
-        self.ready = Gauge("batchd_model_ready", "1 while the model can answer, else 0.", ("model",), registry=registry)
+        self.ready = Gauge(
+            "batchd_model_ready", "1 while the model can answer, else 0.", ("model", "version"), registry=registry
+        )
         self.queue_depth = Gauge("batchd_queue_depth", "Examples that wait to be sent.", _LANE, registry=registry)
         self.queue_bytes = Gauge(
             "batchd_queue_bytes", "Bytes of the requests that wait, of all models.", registry=registry
@@ -230,6 +232,32 @@ class Metrics:
             "batchd_model_load_seconds",
             "Of the last time that a model was loaded, by phase: import, load, vectorize, compile, certify, warm.",
             ("model", "version", "phase"),
+            registry=registry,
+        )
+        self.loads = Counter(
+            "batchd_model_loads_total",
+            "Loads that requests have asked for, by outcome: done or failed.",
+            ("model", "outcome"),
+            registry=registry,
+        )
+        self.connections = Gauge("batchd_connections", "HTTP connections that are open.", registry=registry)
+        self.connections_ended = Counter(
+            "batchd_connections_ended_total",
+            "HTTP connections that the server ended early, by reason: limit, header_timeout, body_timeout, "
+            "write_timeout, url, headers (too long, too many), malformed, stopping.",
+            ("reason",),
+            registry=registry,
+        )
+        self.hung_engines = Counter(
+            "batchd_hung_engines_total",
+            "Engine processes that were killed because they hung, by what they hung in: batch, ping or load.",
+            ("model", "where"),
+            registry=registry,
+        )
+        self.internal_errors = Counter(
+            "batchd_internal_errors_total",
+            "Unexpected exceptions of the dispatcher that it lived on after, by where: step, batch, scheduler.",
+            ("where",),
             registry=registry,
         )
         self._lanes: dict[tuple[str, str, str, str], LaneMetrics] = {}
@@ -258,6 +286,10 @@ class Metrics:
     def versions(self) -> Iterable[tuple[str, str]]:
         """Every model and version that something was counted for, once."""
         return dict.fromkeys(labels[:2] for labels in self._lanes)
+
+    def forget_ready(self, model: str, version: str) -> None:
+        """Shows no readiness any more of a version that is gone for good; its counters stay."""
+        self.ready.remove(model, version)
 
     def exposition(self) -> bytes:
         """Returns everything in the Prometheus text format."""

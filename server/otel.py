@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -47,6 +48,8 @@ _ROUTES = (
 _LONGEST_PATH = 200
 _LANE = ("batchd.model", "batchd.version", "batchd.signature", "batchd.engine")
 _CLOCKS_AGREE_FOR_S = 60.0
+_LAST_SPANS_S = 2.0
+"""How long a stop waits for a collector that doesn't answer."""
 
 
 class OpenTelemetryTracing:
@@ -107,8 +110,10 @@ class OpenTelemetryTracing:
         span.end(self._wall_ns(ended_at))
 
     def close(self) -> None:
-        """Sends what isn't sent yet; may take as long as the exporter's timeout."""
-        self._provider.shutdown()
+        """Sends what isn't sent yet, if that is possible soon."""
+        closing = threading.Thread(target=self._provider.shutdown, daemon=True)
+        closing.start()
+        closing.join(_LAST_SPANS_S)
 
     def _child(self, parent: Span, name: str, began_at: float, ended_at: float) -> None:
         context = set_span_in_context(parent, Context())

@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from math import ceil
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
@@ -19,21 +19,32 @@ from google.protobuf.message import DecodeError
 
 from server.dispatcher import Dispatcher
 from server.errors import BatchdError, InvalidInput, Unsupported
+from server.grpc.credentials import server_credentials
+from server.grpc.guard import Guard
 from server.grpc.infer import InferCall
 from server.grpc.messages import MESSAGES
-from server.lanes import Lanes, find_version
+from server.grpc.observing import (
+    CLIENT_CLOSED_REQUEST,
+    Behaviour,
+    Context,
+    identity,
+    note_error,
+    note_failure,
+    observed,
+)
+from server.lanes import Lanes
 from server.metrics import Metrics
 from server.observer import Observer
 from server.open_inference import metadata
 from server.open_inference.request import InferSignature
 from server.provenance import headers_of
-from server.request_context import REQUEST_ID, begin_request, current_request
+from server.request_context import current_request
 from server.supervisor import Supervisor
+from server.tls import Tls
 
 _log = logging.getLogger("batchd.grpc")
 
 SERVICE = "inference.GRPCInferenceService"
-_CLIENT_CLOSED_REQUEST = 499
 _CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
     404: grpc.StatusCode.NOT_FOUND,
@@ -43,8 +54,6 @@ _CODES = {
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
 }
 _LONGEST_MESSAGE = 2000
-Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
-Behaviour: TypeAlias = Callable[[Any, Context], Awaitable[Any]]
 
 
 class InferenceService:
@@ -80,13 +89,13 @@ class InferenceService:
             "ModelConfig": self._model_config,
             "ModelStatistics": self._model_statistics,
             "RepositoryIndex": self._repository_index,
-            "RepositoryModelLoad": partial(_refuse, "load"),
-            "RepositoryModelUnload": partial(_refuse, "unload"),
         }
         handlers = {name: self._unary(name, partial(self._tell, name, answer)) for name, answer in calls.items()}
+        for name, change in {"RepositoryModelLoad": self._load, "RepositoryModelUnload": self._unload}.items():
+            handlers[name] = self._unary(name, partial(self._change, name, change))
         handlers["ModelInfer"] = self._unary("ModelInfer", self._infer)
         handlers["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
-            partial(self._observed, "ModelStreamInfer", _refuse_streams),
+            partial(observed, self._observer, f"/{SERVICE}/ModelStreamInfer", _refuse_streams),
             request_deserializer=MESSAGES["ModelInferRequest"].FromString,
             response_serializer=MESSAGES["ModelStreamInferResponse"].SerializeToString,
         )
@@ -98,12 +107,19 @@ class InferenceService:
         except BatchdError as error:
             await _abort(context, error)
 
+    async def _change(self, name: str, change: Callable[[Any], Awaitable[None]], message: Any, context: Context) -> Any:
+        try:
+            await change(message)
+        except BatchdError as error:
+            await _abort(context, error)
+        return MESSAGES[f"{name}Response"]()
+
     async def _infer(self, message: Any, context: Context) -> Any:
         arrived_at = time.monotonic()
         call = InferCall(message, arrived_at)
         remaining_s = context.time_remaining()
         timeout_s = self._request_timeout_s if remaining_s is None else min(remaining_s, self._request_timeout_s)
-        status, reason = _CLIENT_CLOSED_REQUEST, "cancelled"
+        status, reason = CLIENT_CLOSED_REQUEST, "cancelled"
         request = current_request.get()
         assert request is not None
         try:
@@ -116,10 +132,10 @@ class InferenceService:
             await _abort(context, error)
         except Exception as error:
             status, reason = 500, "internal"
-            request.status, request.error = status, error
+            note_failure(status, error)
             _log.exception("a request failed unexpectedly")
             sentence = f"internal error: {type(error).__name__}; the server's log has the details"
-            await context.abort(grpc.StatusCode.INTERNAL, sentence, _identity())
+            await context.abort(grpc.StatusCode.INTERNAL, sentence, identity())
         finally:
             seconds = time.monotonic() - arrived_at
             request.lane = call.metrics
@@ -129,26 +145,34 @@ class InferenceService:
                 call.metrics.count(status, seconds, reason)
         how = request.how = reply.provenance
         served = [(name.decode(), value.decode()) for name, value in headers_of(how)]
-        context.set_trailing_metadata((*served, *_identity()))
+        context.set_trailing_metadata((*served, *identity()))
         assert call.metrics is not None
         request.answered_at, request.written_at = answered_at, arrived_at + seconds
         call.metrics.count_answer(seconds, len(reply.rows), how, request.written_at - answered_at)
         return answer
 
     def _model_ready(self, message: Any) -> dict[str, Any]:
-        return {"ready": find_version(self._supervisor, message.name, message.version).state == "ready"}
+        model = self._supervisor.find(message.name, message.version)
+        return {"ready": model.state == "ready" and not self._supervisor.draining}
 
     def _model_metadata(self, message: Any) -> dict[str, Any]:
-        return metadata.model_metadata(find_version(self._supervisor, message.name, message.version).ready())
+        return metadata.model_metadata(self._supervisor, message.name, message.version)
 
     def _model_config(self, message: Any) -> dict[str, Any]:
-        model = find_version(self._supervisor, message.name, message.version).ready()
+        model = self._supervisor.find(message.name, message.version).ready()
         return {"config": metadata.model_config(model)}
 
     def _model_statistics(self, message: Any) -> dict[str, Any]:
         if not message.name:
             return metadata.statistics(self._supervisor.models, self._metrics)
-        return metadata.statistics([find_version(self._supervisor, message.name, message.version)], self._metrics)
+        return metadata.statistics(metadata.chosen(self._supervisor, message.name, message.version), self._metrics)
+
+    async def _load(self, message: Any) -> None:
+        metadata.refuse_load_parameters(message.parameters)
+        await self._supervisor.load(message.model_name)
+
+    async def _unload(self, message: Any) -> None:
+        await self._supervisor.unload(message.model_name)
 
     def _repository_index(self, message: Any) -> dict[str, Any]:
         return {"models": metadata.repository_index(self._supervisor, ready_only=message.ready)}
@@ -162,41 +186,28 @@ class InferenceService:
             return await behaviour(message, context)
 
         return grpc.unary_unary_rpc_method_handler(
-            partial(self._observed, name, answer),
+            partial(observed, self._observer, f"/{SERVICE}/{name}", answer),
             request_deserializer=partial(_parse, MESSAGES[f"{name}Request"]),
             response_serializer=MESSAGES[f"{name}Response"].SerializeToString,
         )
 
-    async def _observed(self, name: str, behaviour: Behaviour, message: Any, context: Context) -> Any:
-        headers = _headers(context)
-        request = begin_request(headers)
-        request.protocol, request.method, request.path = "grpc", name, f"/{SERVICE}/{name}"
-        context.set_trailing_metadata(_identity())
-        observer = self._observer
-        if observer is not None and observer.sees_all:
-            observer.request_began(request, headers)
-        request.status = _CLIENT_CLOSED_REQUEST
-        try:
-            answer = await behaviour(message, context)
-            request.status = 200
-            return answer
-        finally:
-            if observer is not None and (observer.sees_all or request.status >= 400):
-                observer.request_ended(request)
-            request.ended = True
 
-
-def create_server(service: InferenceService, address: str, body_limit_bytes: int) -> tuple[grpc.aio.Server, int]:
+def create_server(
+    service: InferenceService, address: str, body_limit_bytes: int, guard: Guard, tls: Tls | None = None
+) -> tuple[grpc.aio.Server, int]:
     """Returns a server, not started, and the port that it took. Raises OSError if it can't listen there."""
     options = [
         ("grpc.max_receive_message_length", body_limit_bytes),
         ("grpc.max_send_message_length", -1),
         ("grpc.so_reuseport", 0),
     ]
-    server = grpc.aio.server(options=options)
+    server = grpc.aio.server(interceptors=(guard,), options=options)
     server.add_generic_rpc_handlers((service.handler(),))
     try:
-        port = server.add_insecure_port(address)
+        if tls is None:
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, server_credentials(tls))
     except RuntimeError as error:
         raise OSError(str(error)) from None
     if port == 0:
@@ -211,10 +222,6 @@ def _parse(message_class: Any, raw: bytes) -> Any:
         return error
 
 
-def _refuse(change: str, message: Any) -> NoReturn:
-    raise metadata.refuse_change(message.model_name, change)
-
-
 async def _refuse_streams(messages: Any, context: Context) -> None:
     await _abort(context, Unsupported("streams aren't served: each request has one answer; call ModelInfer"))
 
@@ -223,19 +230,6 @@ async def _abort(context: Context, error: BatchdError) -> NoReturn:
     code = _CODES.get(error.status, grpc.StatusCode.INTERNAL)
     wait_s = error.retry_after_s
     trailing = () if wait_s is None else (("retry-after", str(max(1, ceil(wait_s)))),)
-    if request := current_request.get():
-        request.status, request.error = error.status, error
-    await context.abort(code, error.message[:_LONGEST_MESSAGE], (*trailing, *_identity()))
+    note_error(error)
+    await context.abort(code, error.message[:_LONGEST_MESSAGE], (*trailing, *identity()))
     raise AssertionError("abort raises")
-
-
-def _headers(context: Context) -> list[tuple[bytes, bytes]]:
-    """The call's metadata, as HTTP headers are."""
-    metadata = context.invocation_metadata() or ()
-    return [(name.encode(), value if isinstance(value, bytes) else value.encode()) for name, value in metadata]
-
-
-def _identity() -> tuple[tuple[str, str], ...]:
-    """The id of the request, as trailing metadata."""
-    request = current_request.get()
-    return () if request is None else ((REQUEST_ID.decode(), request.id.decode()),)

@@ -108,7 +108,7 @@ class Exchange:
         except Exception as error:
             _log.exception("a request failed unexpectedly")
             self._count_failure(arrival, 500, "internal")
-            _note_error(error)
+            note_error(error)
             message = f"internal error: {type(error).__name__}; the server's log has the details"
             await send_reply(send, 500, error_body(message), [JSON])
         else:
@@ -135,7 +135,8 @@ def _note_status(status: int) -> None:
         request.status = status
 
 
-def _note_error(error: BaseException) -> None:
+def note_error(error: BaseException) -> None:
+    """Keeps, for the log, why the current request gets no answer."""
     if request := current_request.get():
         request.error = error
 
@@ -148,7 +149,7 @@ async def reply_not_allowed(scope: Scope, send: Send, allowed: str) -> None:
 
 async def reply_error(send: Send, error: BatchdError) -> None:
     """Answers with an error's status and sentence."""
-    _note_error(error)
+    note_error(error)
     seconds = retry_after(error)
     headers = [(b"retry-after", seconds.encode())] if seconds else []
     await send_reply(send, error.status, error_body(error.message), [JSON, *headers])
