@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-_WITHOUT = {"max_batch_size": "the model's own", "grpc_port": "no gRPC"}
+_WITHOUT = {"max_batch_size": "the model's own", "grpc_port": "no gRPC", "reproducible": "the models' own"}
 """What happens without a setting that has no default, but for TensorFlow's own."""
 
 
