@@ -68,9 +68,9 @@ class SignatureDescription(msgspec.Struct, frozen=True):
 class OutputCertified(msgspec.Struct, frozen=True):
     """How far one output's batched values were from the per-example ones.
 
-    `tolerance`: relative; 0 means that they must be equal. `allowed_difference`, `largest_difference`: absolute, between
-    finite floats. `values`: how many were compared. `near_ties`: answers that differ where the function itself is
-    undecided.
+    `tolerance`: relative; 0 means that they must be equal. `allowed_difference`, `largest_difference`: absolute,
+    between finite floats. `values`: how many were compared. `near_ties`: answers that differ where the function itself
+    is undecided.
     """
 
     name: str
@@ -103,8 +103,8 @@ class Reproducibility(msgspec.Struct, frozen=True):
     `program`: "xla", "plain" (TensorFlow's own kernels) or "per_request". `rows`: batch sizes that give equal bits;
     `lengths`: the padded sizes, of which an example always gets the smallest that hold it. `function`, `machine`:
     digests; `threads`: TensorFlow's within an op. `comparisons`: of a row's answer with the same example's alone, in
-    `trials` batches; `positions`: the share of (example, position) pairs that they covered; `seconds`: how long it took.
-    `note`: why not another program.
+    `trials` batches; `positions`: the share of (example, position) pairs that they covered; `seconds`: how long it
+    took. `note`: why not another program.
     """
 
     program: str

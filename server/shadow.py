@@ -82,7 +82,9 @@ class Shadows:
         shadow = self._by_model.get(description.name)
         if shadow is None:
             shadow = self._by_model[description.name] = _Shadow(description, engine, self._metrics, self._counter)
-            process = self._start_engine(source, msgspec.structs.replace(self._settings, engine=engine, reproducible=False))
+            process = self._start_engine(
+                source, msgspec.structs.replace(self._settings, engine=engine, reproducible=False)
+            )
             self._starting.append(asyncio.create_task(self._start(shadow, process)))
         return MirroredRunner(live, shadow.mirror)
 

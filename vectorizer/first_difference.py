@@ -1,9 +1,9 @@
 """Which op is to blame when the same example gets other bits in another batch.
 
-The plan is emitted eagerly, twice, with the batches that gave different answers; the same rules, the same kernels, one op
-at a time, through every step of every loop. The op to blame is the first whose result differs, for the row in question,
-although its operands don't. Kernels that TensorFlow fuses in a graph run apart here, and XLA's don't run at all: there may
-be a difference that is not found.
+The plan is emitted eagerly, twice, with the batches that gave different answers; the same rules, the same kernels, one
+op at a time, through every step of every loop. The op to blame is the first whose result differs, for the row in
+question, although its operands don't. Kernels that TensorFlow fuses in a graph run apart here, and XLA's don't run at
+all: there may be a difference that is not found.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from vectorizer.vectorized import Vectorized
 
 @dataclass(frozen=True)
 class PaddedBatch:
-    """Dense `[B, P, ...]` inputs, int32 `[B]` lengths for each variable dimension, how many rows are real, and the lengths
-    that the program was compiled for (None: any)."""
+    """Dense `[B, P, ...]` inputs, int32 `[B]` lengths for each variable dimension, how many rows are real.
+
+    `compiled_for`: the lengths that the program was compiled for; None: any.
+    """
 
     inputs: Sequence[Any]
     lengths: Sequence[Any]
@@ -32,7 +34,9 @@ class PaddedBatch:
     compiled_for: Sequence[int] | None = None
 
 
-def first_difference(vectorized: Vectorized, one: PaddedBatch, row: int, other: PaddedBatch, other_row: int) -> Op | None:
+def first_difference(
+    vectorized: Vectorized, one: PaddedBatch, row: int, other: PaddedBatch, other_row: int
+) -> Op | None:
     """The first op that gives row `row` of one batch other bits than row `other_row` of the other, or None.
 
     Both rows hold the same example. NaNs are equal to each other.

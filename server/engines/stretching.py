@@ -39,7 +39,8 @@ def _stretch_input(array: Array, tensor: TensorDescription, size_of: dict[tuple[
 
 def _repeat(array: Array, axis: int, size: int) -> Array:
     if array.shape[axis]:
-        return np.take(array, np.arange(size) % array.shape[axis], axis=axis)
+        repeated: Array = np.take(array, np.arange(size) % array.shape[axis], axis=axis)
+        return repeated
     shape = (*array.shape[:axis], size, *array.shape[axis + 1 :])
     return np.full(shape, b"" if array.dtype == object else 0, array.dtype)
 

@@ -1,9 +1,9 @@
 """Which programs serve a reproducible model: one kind, and the batch sizes that give equal bits.
 
 The largest batch whose answers don't depend on the row is the reference (XLA's first, then TensorFlow's own kernels).
-Smaller batches join it where they give the same bits to every probe in every row: then an example that comes alone needn't
-pay for a full batch. Under XLA all sizes mostly do; TensorFlow's kernels treat what fills a vector register otherwise than
-what is left over, so small batches differ from large ones.
+Smaller batches join it, one after the other until one doesn't give the same bits to every probe in every row: then an
+example that comes alone needn't pay for a full batch. Under XLA all sizes mostly do; TensorFlow's kernels treat what
+fills a vector register otherwise than what is left over, so small batches differ from large ones.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from server.engines.reproducible.programs import FixedProgram, Kind, Programs
 from server.engines.reproducible.trials import Difference, Trials
 
 CERTIFY_S = 10.0
-"""Seconds of trials for each signature, shared by all its programs, besides the fewest that each must pass."""
+"""Seconds of trials for each signature: half for the reference, half for what is to equal it. Each program that is
+taken has passed the fewest trials, whatever they took; when the time is up no further one is tried."""
 _ATTEMPTS = 3
 """Sizes that are tried as the reference, the largest first."""
 
@@ -75,7 +76,7 @@ class Chooser:
                     lengths: Trials(self.programs, program, self.probes[lengths], self.company, self.seed)
                     for lengths, program in made.items()
                 }
-                difference = self._differing(trials, made)
+                difference = self._differing(trials, made, CERTIFY_S / 2 / len(made))
             except Exception as error:
                 self.notes[kind] = (row_message(error).splitlines() or [type(error).__name__])[0][:300]
                 return None
@@ -89,17 +90,22 @@ class Chooser:
         trials = dict(zip(self.probes, chosen.trials, strict=True))
         started_at = time.perf_counter()
         (largest,) = chosen.rows
-        for rows in [rows for rows in self.ladder if rows < largest]:
-            if chosen.kind == "xla" and time.perf_counter() - started_at > self.compile_budget_s:
-                break
+        smaller = [rows for rows in reversed(self.ladder) if rows < largest]
+        for rows in smaller:
+            tried_s = sum(each.seconds for each in chosen.trials)
+            if tried_s > CERTIFY_S or time.perf_counter() - started_at - tried_s > self.compile_budget_s:
+                self.notes[chosen.kind] = f"{rows} rows and less weren't tried, for lack of time"
+                return
             try:
                 made = {lengths: self._compile(chosen.kind, rows, lengths) for lengths in self.probes}
-                equal = self._differing(trials, made) is None
+                difference = self._differing(trials, made, CERTIFY_S / 2 / len(made) / len(smaller))
             except Exception as error:
-                self.notes.setdefault(chosen.kind, f"{rows} rows: {row_message(error)[:300]}")
-                continue
-            if equal:
-                chosen.programs.update({(rows, lengths): program for lengths, program in made.items()})
+                self.notes[chosen.kind] = f"{rows} rows: {row_message(error)[:300]}"
+                return
+            if difference is not None:
+                self.notes[chosen.kind] = f"{rows} rows don't give the bits of {largest}"
+                return
+            chosen.programs.update({(rows, lengths): program for lengths, program in made.items()})
 
     def _compile(self, kind: Kind, rows: int, lengths: Lengths) -> FixedProgram:
         program = self.programs.compile(kind, rows, lengths)
@@ -108,8 +114,9 @@ class Chooser:
         self.on_step(min(self._steps, total), total)
         return program
 
-    def _differing(self, trials: dict[Lengths, Trials], made: dict[Lengths, FixedProgram]) -> Difference | None:
-        seconds = CERTIFY_S / (len(self.ladder) * len(made))
+    def _differing(
+        self, trials: dict[Lengths, Trials], made: dict[Lengths, FixedProgram], seconds: float
+    ) -> Difference | None:
         for lengths, program in made.items():
             difference = trials[lengths].run(program, seconds)
             if difference is not None:

@@ -1,13 +1,15 @@
-"""Company for an example under test: rows that traffic might bring, the worst included, and junk where there is padding.
+"""Company for an example under test: rows that traffic might bring, the worst included, and junk as padding.
 
-A row of junk has NaNs, infinities, ids out of range, bytes that are no text. Integers stay small enough to count to, since
-a loop might. Where a loop may run until a row's own values end it, junk might never: there the company is other samples.
+A row of junk has NaNs, infinities, ids out of range, bytes that are no text. Integers stay small enough to count to,
+since a loop might. Where a loop may run until a row's own values end it, junk might never: there the company is other
+samples.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -53,7 +55,7 @@ class Company:
         return tuple(example)
 
     def with_junk(self, rng: np.random.Generator, batch: Assembled, lengths: Lengths) -> Assembled:
-        """Returns the batch with junk beyond the rows' own lengths and, where it is allowed, in the rows that fill it."""
+        """Returns the batch with junk beyond the rows' own lengths and, where allowed, in the rows that fill it."""
         inputs = []
         for k, array in enumerate(batch.inputs):
             mine = np.ones(array.shape, bool)
@@ -84,7 +86,7 @@ class Company:
         return self._junk_integers(rng, shape, np.dtype(tensor.dtype), self._largest[k])
 
     def _junk_integers(
-        self, rng: np.random.Generator, shape: Sequence[int], dtype: np.dtype[np.generic], largest: int
+        self, rng: np.random.Generator, shape: Sequence[int], dtype: np.dtype[Any], largest: int
     ) -> Array:
         limits = np.iinfo(dtype)
         beyond = 10 * largest + 100 if largest < _COUNTABLE else largest
@@ -92,7 +94,7 @@ class Company:
         return np.asarray(rng.choice(np.array(odd, dtype), shape), dtype)
 
 
-def _junk_floats(rng: np.random.Generator, shape: Sequence[int], dtype: np.dtype[np.generic]) -> Array:
+def _junk_floats(rng: np.random.Generator, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
     limits = np.finfo(dtype)
     odd = np.array([np.nan, np.inf, -np.inf, -0.0, limits.max / 2, limits.tiny / 4])
     values = rng.standard_normal(shape) * 10.0 ** rng.uniform(-3, 3, shape)

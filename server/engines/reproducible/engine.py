@@ -2,8 +2,8 @@
 
 * An example always runs in the smallest lengths that hold it, never in a neighbour's: what is asked for together but
   belongs to different lengths is run apart here. (The scheduler knows, and doesn't put it together.)
-* A batch is padded to one of the row sizes that were certified to give equal bits. There is no other program: an example
-  that no lengths hold is refused.
+* A batch is padded to one of the row sizes that were certified to give equal bits. There is no other program: an
+  example that no lengths hold is refused.
 * A row that the program refuses is answered by the function itself, alone. Where a batch raises as a whole its rows run
   by themselves, each through the same program; what raises even then is answered by the function itself.
 """
@@ -178,7 +178,7 @@ class ReproducibleEngine(StaticEngine):
         return groups
 
     def _row_size(self, count: int, wanted: int) -> int:
-        """The size asked for, if it is certified and holds so many rows; else the smallest that does, or the largest."""
+        """The size asked for, if it is certified and holds so many; else the smallest that does, or the largest."""
         sizes = self._certified.rows
         if wanted in sizes and wanted >= count:
             return wanted

@@ -71,7 +71,9 @@ def _operand(var: Var, numbers: Mapping[Var, int]) -> str:
 
 def _plain(attrs: Mapping[str, Any]) -> str:
     """Attributes without the names of functions, which differ from trace to trace."""
-    kept = {key: value for key, value in attrs.items() if isinstance(value, bool | int | float | str | bytes | tf.DType)}
+    kept = {
+        key: value for key, value in attrs.items() if isinstance(value, bool | int | float | str | bytes | tf.DType)
+    }
     kept |= {key: str(value) for key, value in attrs.items() if isinstance(value, list | tuple | tf.TensorShape)}
     return str(sorted((key, str(value)) for key, value in kept.items() if not key.startswith("_")))
 

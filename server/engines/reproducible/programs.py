@@ -62,7 +62,7 @@ class Programs:
         return self._serving.stack(rows, program.rows, [program.lengths[bound] for bound in self.bound_of_dim])
 
     def answer(self, program: FixedProgram, batch: Assembled) -> tuple[list[Outputs], list[bool]]:
-        """Returns the real rows' outputs, without the witnesses, and which of them hold. Raises what the program does."""
+        """Returns the real rows' outputs, without witnesses, and which of them hold. Raises what the program does."""
         outputs, lengths, ok = program.call(batch.inputs, batch.lengths, batch.rows)
         served = [_numpy(tensor) for tensor in outputs[: self._count]]
         sizes = [_numpy(lengths[position]) for position in self._served_dims]

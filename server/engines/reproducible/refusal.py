@@ -27,7 +27,8 @@ def refusal(model: str, vectorized: Any, outputs: Sequence[TensorDescription], c
     notes = [f"{_KINDS[kind]}: {note}" for kind, note in chooser.notes.items()]
     lines = [f"model '{model}' can't be served reproducibly: {'; '.join(notes) or 'no program may be tried'}"]
     if chooser.differences:
-        difference = chooser.differences[-1]
+        last = chooser.differences[-1].program.kind
+        difference = next(each for each in chooser.differences if each.program.kind == last)
         lines += [f"  {_show(difference, outputs)}", f"  {_blame(vectorized, chooser.differences)}"]
     return CertificationError("\n".join([*lines, _TRY]))
 
@@ -35,8 +36,8 @@ def refusal(model: str, vectorized: Any, outputs: Sequence[TensorDescription], c
 def unsteady(model: str) -> CertificationError:
     """The error for a model whose function itself answers one example differently from run to run."""
     return CertificationError(
-        f"model '{model}' can't be served reproducibly: its function, run alone, gives the same example other bits from "
-        f"run to run. Try --intra-op-threads 1 and --inter-op-threads 1, or leave out what draws random numbers."
+        f"model '{model}' can't be served reproducibly: its function, run alone, gives one example other bits from "
+        "run to run. Try --intra-op-threads 1 and --inter-op-threads 1, or leave out what draws random numbers."
     )
 
 
@@ -45,8 +46,8 @@ _KINDS = {"xla": "compiled by XLA", "plain": "plain TensorFlow"}
 
 def _show(difference: Difference, outputs: Sequence[TensorDescription]) -> str:
     where = (
-        f"alone in a batch of {_size(difference.reference)}, and as row {difference.row} of {difference.batch.rows} in a "
-        f"batch of {_size(difference.program)} ({_KINDS[difference.program.kind]})"
+        f"alone in a batch of {_size(difference.reference)}, and as row {difference.row} of {difference.batch.rows} in "
+        f"a batch of {_size(difference.program)} ({_KINDS[difference.program.kind]})"
     )
     if difference.output is None:
         return f"the same example is refused in one place and answered in another: {where}"

@@ -1,9 +1,9 @@
 """Trials: the same examples in many batches, whose answers must have the same bits as in the first.
 
-A *probe* is an example under test. Its reference is what the first program says when the probe is alone in its batch. Then
-the probes wander: each takes every row, among the other probes and junk, in full and partly filled batches, with junk in
-the padding, the same batch twice, and two batches at once in two threads. Bits are compared, not values: -0.0 isn't 0.0.
-Any NaN equals any other, since which one it is depends on operands' order and no one reads it.
+A *probe* is an example under test. Its reference is what the first program says when the probe is alone in its batch.
+Then the probes wander: each takes every row, among the other probes and junk, in full and partly filled batches, with
+junk in the padding, the same batch twice, and two batches at once in two threads. Bits are compared, not values: -0.0
+isn't 0.0. Any NaN equals any other, since which one it is depends on operands' order and no one reads it.
 """
 
 from __future__ import annotations
@@ -46,12 +46,13 @@ class Difference:
 
 
 class Trials:
-    """The trials of one level of lengths. Counts what it did: `batches`, `comparisons`, and the share of pairs seen."""
+    """The trials of one level of lengths. Counts what it did: `batches`, `comparisons`, `seconds`, and pairs seen."""
 
     def __init__(
         self, programs: Programs, reference: FixedProgram, probes: Sequence[Example], company: Company, seed: int
     ) -> None:
         self.batches = self.comparisons = 0
+        self.seconds = 0.0
         self._programs, self._reference, self._company = programs, reference, company
         self._rng = np.random.default_rng(seed)
         self._probes: list[Example] = []
@@ -92,7 +93,8 @@ class Trials:
         missing = {(probe, row) for probe in range(len(self._probes)) for row in range(program.rows)}
         pairs = len(missing)
         self._programs.observe(program, self._arrange(program, 0)[1])  # compiles it, where it hasn't run yet
-        give_up_at = time.perf_counter() + seconds
+        started_at = time.perf_counter()
+        give_up_at = started_at + seconds
         with ThreadPoolExecutor(2) as pool:
             for trial in range(_MOST_TRIALS):
                 late = time.perf_counter() > give_up_at
@@ -107,8 +109,10 @@ class Trials:
                         continue
                     difference = self._compare(program, members, batch, observed)
                     if difference:
+                        self.seconds += time.perf_counter() - started_at
                         return difference
                     missing -= {(probe, row) for row, probe in enumerate(members) if probe is not None}
+        self.seconds += time.perf_counter() - started_at
         self._pairs += pairs
         self._pairs_seen += pairs - len(missing)
         return None
@@ -154,7 +158,7 @@ class Trials:
         return None
 
 
-def _first_unequal(expected: Observed, got: Observed) -> int | None | bool:
+def _first_unequal(expected: Observed, got: Observed) -> int | bool | None:
     """Which output differs in its bits; None where only one refuses; False where all are equal."""
     if expected is None or got is None:
         return False if expected is got else None
