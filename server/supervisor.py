@@ -18,7 +18,7 @@ from server.dispatcher import BatchRunner, Dispatcher
 from server.engines.settings import EngineSettings
 from server.errors import EngineDied, ModelLoadError, ModelUnavailable, UnknownModel
 from server.loading_progress import LoadingProgress
-from server.metrics import Metrics
+from server.metrics import Metrics, show_certification
 from server.model_description import ModelDescription
 from server.process.messages import ModelSource, Progress
 from server.shadow import Shadows
@@ -215,6 +215,7 @@ class Supervisor:
         for signature in description.signatures:
             lane = self._metrics.lane(name, signature.name, description.engine, version)
             lane.fallback_ops.set(len(signature.report.get("fallbacks", ())))
+        show_certification(self._metrics, description)
         self._metrics.lane(name, description.signatures[0].name, description.engine, version).compiles_loading.inc(
             description.compiles
         )

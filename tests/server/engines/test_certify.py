@@ -215,7 +215,7 @@ def test_lengths_that_the_model_refuses_are_not_tried():
 
 
 def test_certification_says_what_was_compared_and_how_far_apart_it_was():
-    engine = Engine(lambda answer, row, rows: answer * np.float32(1 + 3e-6))
+    engine = Engine(lambda answer, row, rows: (answer[0] * np.float32(1 + 3e-6),))
     certification = certify(spec := make_spec(), engine, draw_samples(spec, engine, 0), lambda *step: None)
     (output,) = certification.outputs
     assert certification.buckets == 3
@@ -224,4 +224,4 @@ def test_certification_says_what_was_compared_and_how_far_apart_it_was():
     assert 0 < certification.refused < 64
     assert (output.name, output.tolerance, output.near_ties) == ("y", 1e-5, 0)
     assert 0 < output.largest_difference < output.allowed_difference
-    assert output.values > 100
+    assert output.values >= 40
