@@ -2,8 +2,8 @@
 
 The largest batch whose answers don't depend on the row is the reference (XLA's first, then TensorFlow's own kernels).
 Smaller batches join it, one after the other until one doesn't give the same bits to every probe in every row: then an
-example that comes alone needn't pay for a full batch. Under XLA all sizes mostly do; TensorFlow's kernels treat what
-fills a vector register otherwise than what is left over, so small batches differ from large ones.
+example that comes alone needn't pay for a full batch. Under XLA all sizes of small models do; TensorFlow's kernels
+treat what fills a vector register otherwise than what is left over, so small batches differ from large ones.
 """
 
 from __future__ import annotations
