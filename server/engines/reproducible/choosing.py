@@ -69,14 +69,22 @@ class Chooser:
     def _reference(self, kind: Kind) -> Chosen | None:
         """The largest size of which every row gives the same bits; a batch of one row proves nothing."""
         sizes = [rows for rows in reversed(self.ladder) if rows > 1] or [1]
+        seconds = CERTIFY_S / 2 / len(self.probes)
         for rows in sizes[:_ATTEMPTS]:
             try:
                 made = {lengths: self._compile(kind, rows, lengths) for lengths in self.probes}
                 trials = {
-                    lengths: Trials(self.programs, program, self.probes[lengths], self.company, self.seed)
+                    lengths: Trials(
+                        self.programs,
+                        program,
+                        self.probes[lengths],
+                        self.company,
+                        seed=self.seed,
+                        seconds=seconds / 2,
+                    )
                     for lengths, program in made.items()
                 }
-                difference = self._differing(trials, made, CERTIFY_S / 2 / len(made))
+                difference = self._differing(trials, made, seconds)
             except Exception as error:
                 self.notes[kind] = (row_message(error).splitlines() or [type(error).__name__])[0][:300]
                 return None

@@ -19,6 +19,7 @@ from server.engines.measure import Lengths
 from server.model_description import BoundDescription, TensorDescription
 
 _COUNTABLE = 10_000
+_FURTHER = 1_000
 _LONGEST_JUNK_TEXT = 16
 
 
@@ -89,7 +90,7 @@ class Company:
         self, rng: np.random.Generator, shape: Sequence[int], dtype: np.dtype[Any], largest: int
     ) -> Array:
         limits = np.iinfo(dtype)
-        beyond = 10 * largest + 100 if largest < _COUNTABLE else largest
+        beyond = largest + _FURTHER if largest < _COUNTABLE else largest
         odd = [min(max(value, int(limits.min)), int(limits.max)) for value in (-1, largest + 1, beyond, 0, largest)]
         return np.asarray(rng.choice(np.array(odd, dtype), shape), dtype)
 

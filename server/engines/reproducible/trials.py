@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
@@ -25,6 +26,7 @@ FEWEST_TRIALS = 8
 ENOUGH_TRIALS = 32
 """Batches after which a program has passed, if every probe has been in every row by then."""
 _MOST_TRIALS = 400
+_FEWEST_PROBES = 4
 _COMPANY = 1 / 3
 
 
@@ -49,8 +51,16 @@ class Trials:
     """The trials of one level of lengths. Counts what it did: `batches`, `comparisons`, `seconds`, and pairs seen."""
 
     def __init__(
-        self, programs: Programs, reference: FixedProgram, probes: Sequence[Example], company: Company, seed: int
+        self,
+        programs: Programs,
+        reference: FixedProgram,
+        probes: Sequence[Example],
+        company: Company,
+        *,
+        seed: int,
+        seconds: float,
     ) -> None:
+        """Takes as many of the probes as `seconds` allow, and their references."""
         self.batches = self.comparisons = 0
         self.seconds = 0.0
         self._programs, self._reference, self._company = programs, reference, company
@@ -58,8 +68,12 @@ class Trials:
         self._probes: list[Example] = []
         self._alone: list[Assembled] = []
         self._expected: list[Observed] = []
+        give_up_at = inf
         for probe in probes:
             self._refer(probe, is_last_hope=probe is probes[-1] and not self._probes)
+            give_up_at = min(give_up_at, time.perf_counter() + seconds)  # counts from the first, which compiles
+            if time.perf_counter() > give_up_at and len(self._probes) >= _FEWEST_PROBES:
+                break
         self._pairs_seen = self._pairs = 0
 
     def _refer(self, probe: Example, *, is_last_hope: bool) -> None:

@@ -28,7 +28,7 @@ from server.engines.static import StaticEngine
 from server.errors import CertificationError, ExampleRejected, ModelLoadError
 from server.loading import load_models
 from server.metrics import Metrics
-from server.model_description import Bucket
+from server.model_description import Bucket, TensorDescription
 from server.process.in_thread import EngineThread
 from server.process.messages import ModelSource
 from server.provenance import headers_of
@@ -331,3 +331,25 @@ async def test_long_random_traffic_gives_everyone_the_same_bits(name):
     seen, differing, _ = await send_traffic(name, seconds=15.0, clients=12)
     assert seen >= 5
     assert not differing
+
+
+def test_where_a_loop_might_never_end_the_company_is_samples_only():
+    def collatz(x):
+        steps = tf.constant(0)
+        while x != 1:
+            x = tf.where(x % 2 == 0, x // 2, 3 * x + 1)
+            steps += 1
+        return steps
+
+    samples = [1, 7, 27, 97, 6]
+    spec = dataclasses.replace(
+        models()["convolution"],
+        name="collatz",
+        function=collatz,
+        inputs={"x": tf.TensorSpec([], tf.int32)},
+        input_tensors=(TensorDescription("x", "int32", []),),
+        samples=samples,
+    )
+    engine, _ = prepare(spec)
+    answers = engine.run([example_of(engine, x) for x in samples], Bucket(4)).rows
+    assert [int(steps) for (steps,) in answers] == [0, 16, 111, 118, 8]
