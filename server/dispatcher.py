@@ -101,6 +101,7 @@ class Provenance:
     Of a request that took several batches: the last one's, the wait of its first row, and the computing of all.
     `compute_s` is what callers wait for a batch; in the engine, it consists of `assembly_s`, `execute_s` and
     `split_s`. `batch_id`: the last batch's number.
+    `reproducible`: what the bits of the answer are certified not to depend on; empty where they are not.
     """
 
     batch_size: int
@@ -114,6 +115,7 @@ class Provenance:
     execute_s: float = 0.0
     split_s: float = 0.0
     batch_id: int = 0
+    reproducible: str = ""
 
 
 @dataclass(slots=True)
@@ -174,6 +176,8 @@ class _Lane:
         self.metrics = metrics
         self.settings = settings
         self.compiles = 0
+        certified = model.reproducible.get(signature.name)
+        self.reproducible = certified.header() if certified else ""
         self.measure = Measure(signature.inputs, signature.bounds)
         self.is_measured = bool(signature.bounds)
         self._texts = [index for index, tensor in enumerate(signature.inputs) if tensor.dtype == "string"]
@@ -371,6 +375,7 @@ class Dispatcher:
             buckets=signature.buckets,
             seconds=[seconds.get(bucket, 0.0) for bucket in signature.buckets],
             delay_s=self._max_delay_s,
+            lengths_apart=signature.lengths_apart,
         )
 
     def _step(self) -> None:
@@ -517,7 +522,8 @@ class Dispatcher:
             for waiting, _ in parts:
                 if not waiting.missing and not waiting.future.done():
                     padding_ratio = outcome.stats.padding_ratio
-                    waiting.future.set_result(_whole(waiting, batch, bucket, padding_ratio, reason))
+                    reply = _whole(waiting, batch, bucket, padding_ratio, reason, lane.reproducible)
+                    waiting.future.set_result(reply)
         for waiting, failure in failures:
             _settle(waiting, failure)
         if self._tracing is not None:
@@ -600,7 +606,9 @@ def _settle(waiting: _Waiting, error: BatchdError) -> None:
         waiting.future.set_exception(error)
 
 
-def _whole(waiting: _Waiting, batch: Batch, bucket: Bucket, padding_ratio: float, reason: Reason) -> PredictReply:
+def _whole(
+    waiting: _Waiting, batch: Batch, bucket: Bucket, padding_ratio: float, reason: Reason, reproducible: str
+) -> PredictReply:
     """The reply to a request that has all its answers; the last of its batches is the one described."""
     how = Provenance(
         batch.rows,
@@ -614,6 +622,7 @@ def _whole(waiting: _Waiting, batch: Batch, bucket: Bucket, padding_ratio: float
         waiting.execute_s,
         waiting.split_s,
         batch.id,
+        reproducible,
     )
     return PredictReply([answer for answer in waiting.answers if answer is not None], how)
 

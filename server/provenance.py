@@ -10,7 +10,7 @@ from server.model_description import Bucket
 
 def headers_of(how: Provenance) -> list[tuple[bytes, bytes]]:
     """Returns the `x-batchd-...` headers."""
-    return [
+    headers = [
         (b"x-batchd-batch-size", b"%d" % how.batch_size),
         (b"x-batchd-bucket", _bucket_name(how.bucket)),
         (b"x-batchd-padding", b"%.3f" % how.padding_ratio),
@@ -18,6 +18,9 @@ def headers_of(how: Provenance) -> list[tuple[bytes, bytes]]:
         (b"x-batchd-compute-ms", b"%.3f" % (how.compute_s * 1000)),
         (b"x-batchd-reason", how.reason.encode()),
     ]
+    if how.reproducible:
+        headers.append((b"x-batchd-reproducible", how.reproducible.encode()))
+    return headers
 
 
 @lru_cache(maxsize=1024)

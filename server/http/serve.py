@@ -256,4 +256,5 @@ def _engine_settings(settings: Settings) -> EngineSettings:
         compile_cache=settings.compile_cache,
         max_batch_size=settings.max_batch_size,
         seed=settings.seed,
+        reproducible=settings.reproducible,
     )
