@@ -511,7 +511,7 @@ class Dispatcher:
         if isinstance(outcome, BatchResult):
             stats = outcome.stats
             execute_s = stats.assembly_s + stats.compute_s + stats.split_s
-            between_s = compute_s - execute_s if execute_s else 0.0
+            between_s = max(0.0, compute_s - execute_s) if execute_s else 0.0
             self._core.completed(batch, execute_s or compute_s, between_s, representative=not stats.isolated)
         else:
             self._core.completed(batch, compute_s, representative=False)

@@ -48,7 +48,7 @@ def describe(
 class FakeEngine:
     """`compute(*example)` answers one example; a ValueError that it raises is that row's error.
 
-    `seconds`: of every batch; `assembly_s` and `split_s` are only told. `gate`: when set, batches wait for it.
+    `seconds`: of every batch; `assembly_s` and `split_s` come on top. `gate`: when set, batches wait for it.
     `batches`: (rows, bucket) of each.
     """
 
@@ -96,7 +96,8 @@ class FakeEngine:
         """Computes one row after the other, after the delay or the gate, unless the engine dies first."""
         self.batches.append((len(rows), bucket))
         if self.seconds or self.gate:
-            wait = asyncio.ensure_future(self.gate.wait() if self.gate else asyncio.sleep(self.seconds))
+            whole_s = self.seconds + self.assembly_s + self.split_s
+            wait = asyncio.ensure_future(self.gate.wait() if self.gate else asyncio.sleep(whole_s))
             await asyncio.wait([wait, self.exited], return_when=asyncio.FIRST_COMPLETED)
             wait.cancel()
         if self.exited.done():
