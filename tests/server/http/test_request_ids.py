@@ -9,7 +9,9 @@ import logging
 import numpy as np
 import pytest
 
+from server.access import Access
 from server.logs import JsonFormatter
+from server.tokens import TokenFile
 from tests.support.fake_engine import FakeEngine, describe
 from tests.support.http_service import Service, running
 from tests.support.protocol_service import half_plus_three
@@ -87,6 +89,26 @@ async def test_what_isnt_http_has_an_id_too(service: Service) -> None:
     writer.write(b"HELLO\r\n\r\n")
     assert b"\r\nx-request-id: " in await reader.read()
     writer.close()
+
+
+async def test_what_is_refused_before_it_is_a_request_has_an_id_too(service: Service) -> None:
+    assert (await service.client.get("/" + "x" * 10_000)).headers["x-request-id"]
+    reply = await service.client.get("/", headers={f"x-{index}": "y" for index in range(200)})
+    assert (reply.status_code, len(reply.headers.get_list("x-request-id"))) == (431, 1)
+
+
+async def test_who_has_no_right_gets_the_id_and_a_line(tmp_path, caplog) -> None:
+    caplog.set_level(logging.INFO)
+    tokens = tmp_path / "tokens"
+    tokens.write_text("predict right-token-of-some-length\n")
+    tokens.chmod(0o600)
+    async with running(half_plus_three=half_plus_three, access=Access(tokens=TokenFile(tokens))) as service:
+        headers = {"x-request-id": "r1", "authorization": "Bearer wrong-token-of-some-length"}
+        reply = await service.client.post("/predict", json={"inputs": {"x": 1}}, headers=headers)
+    assert (reply.status_code, reply.headers["x-request-id"]) == (401, "r1")
+    [line] = [each for each in _as_json(caplog) if each["logger"] == "batchd.access"]
+    assert (line["request_id"], line["reason"]) == ("r1", "unauthenticated")
+    assert "of-some-length" not in json.dumps(_as_json(caplog))
 
 
 async def test_answers_of_each_protocol(service: Service) -> None:
