@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Protocol
-
-from prometheus_client import Counter
+from typing import TYPE_CHECKING, Protocol
 
 from server.http.errors import error_body
 from server.request_context import REQUEST_ID, new_request_id
+
+if TYPE_CHECKING:
+    from prometheus_client import Counter
 
 LINGER_S = 1.0
 """How long an ended connection waits for the other side to end, too: more than a round trip."""
