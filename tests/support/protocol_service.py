@@ -86,7 +86,7 @@ class Background:
 
 
 @contextmanager
-def protocol_service(engines: FakeFiles | None = None, access: Access | None = None) -> Iterator[Background]:
+def protocol_service(*, engines: FakeFiles | None = None, access: Access | None = None) -> Iterator[Background]:
     """Serves the models above, or those of `engines`, until the block ends."""
     started, done = threading.Event(), threading.Event()
     found: list[Background] = []
