@@ -75,7 +75,35 @@ class Settings(BaseModel):
         "token", description="what NaN and infinities are in JSON replies of v2 and TensorFlow Serving"
     )
     batch_timeout_s: float = Field(
-        60.0, gt=0, le=86_400, description="seconds after which a running batch's engine process is ended"
+        30.0, gt=0, le=86_400, description="seconds after which a running batch's engine process is killed"
+    )
+    ping_interval_s: float = Field(5.0, gt=0, le=3600, description="seconds between checks of an idle engine process")
+    ping_timeout_s: float = Field(
+        10.0, gt=0, le=3600, description="seconds after which an engine process that doesn't answer a check is killed"
+    )
+    load_timeout_s: float = Field(
+        600.0, gt=0, le=86_400, description="seconds that loading may go on without progress before it counts as hung"
+    )
+
+    connection_limit: int = Field(
+        4096, ge=1, le=1_000_000, description="HTTP connections open at once; more are answered 503"
+    )
+    keep_alive_s: float = Field(
+        75.0, gt=0, le=86_400, description="seconds until a connection without a request is closed"
+    )
+    header_timeout_s: float = Field(
+        10.0, gt=0, le=3600, description="seconds until 408 for a request's head that isn't complete"
+    )
+    body_timeout_s: float = Field(
+        10.0, gt=0, le=3600, description="seconds until 408 for a body of which no further KiB arrives"
+    )
+    write_timeout_s: float = Field(
+        30.0, gt=0, le=3600, description="seconds until a connection is dropped that takes no further 64 KiB of a reply"
+    )
+    url_limit_bytes: int = Field(8192, ge=64, le=65536, description="bytes of a URL; more is answered 414")
+    header_limit: int = Field(100, ge=1, le=10_000, description="headers of one request; more are answered 431")
+    header_limit_bytes: int = Field(
+        32_768, ge=256, le=1_048_576, description="bytes of one request's headers; more are answered 431"
     )
 
     drain_delay_s: float = Field(
@@ -83,6 +111,9 @@ class Settings(BaseModel):
     )
     drain_timeout_s: float = Field(
         30.0, ge=0, le=3600, description="seconds that queued requests have to finish, after SIGTERM"
+    )
+    close_timeout_s: float = Field(
+        5.0, gt=0, le=3600, description="seconds that connections have to end after that, before they are dropped"
     )
     restart_backoff_s: float = Field(0.5, gt=0, le=60, description="seconds before a dead engine's first restart")
     restart_backoff_limit_s: float = Field(30.0, gt=0, le=3600, description="seconds between later restarts, most")

@@ -27,7 +27,7 @@ def served(tmp_path_factory) -> Iterator[Background]:
     path: Path = tmp_path_factory.mktemp("access") / "tokens"
     path.write_text("".join(f"{right} {token}\n" for right, token in TOKENS.items()))
     path.chmod(0o600)
-    with protocol_service(Access(tokens=TokenFile(path))) as served:
+    with protocol_service(access=Access(tokens=TokenFile(path))) as served:
         yield served
 
 
@@ -102,7 +102,7 @@ def test_tritons_client_shows_a_token(served):
     ],
 )
 def test_admin_without_tokens(access, metadata, refused):
-    with protocol_service(access) as served, grpc.insecure_channel(served.grpc) as channel:
+    with protocol_service(access=access) as served, grpc.insecure_channel(served.grpc) as channel:
         with pytest.raises(grpc.RpcError) as caught:
             channel.unary_unary(f"{SERVICE}/RepositoryModelLoad")(b"\x12\x01a", metadata=metadata, timeout=20)
         assert (caught.value.code() is grpc.StatusCode.PERMISSION_DENIED) == refused
