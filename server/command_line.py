@@ -11,6 +11,7 @@ import click
 
 _WITHOUT = {
     "max_batch_size": "the model's own",
+    "reproducible": "the models' own",
     "grpc_port": "no gRPC",
     "token_file": "no tokens",
     **dict.fromkeys(("tls_certificate", "tls_key"), "no TLS"),

@@ -55,6 +55,9 @@ class Settings(BaseModel):
     compile_budget_s: float = Field(30.0, ge=0, le=3600, description="seconds of XLA compiling per signature")
     compile_cache: bool = Field(True, description="keep compiled programs on disk between starts")
     seed: int = Field(0, ge=0, description="of the samples made for certification")
+    reproducible: bool | None = Field(
+        None, description="whether answers' bits must not depend on traffic; overrides the models' own"
+    )
     models_loading_at_once: int = Field(
         1, ge=1, le=64, description="models; loading several at once disturbs the measured bucket times"
     )

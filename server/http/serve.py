@@ -46,10 +46,10 @@ def serve(settings: Settings, locations: Sequence[str]) -> int:
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for line in settings.lines():
         _log.info("setting %s", line)
-    tls = read_tls(settings)
-    tokens = TokenFile(settings.token_file) if settings.token_file else None
     if warning := allow_descriptors(settings.connection_limit):
         _log.warning(warning)
+    tls = read_tls(settings)
+    tokens = TokenFile(settings.token_file) if settings.token_file else None
     listening = _listen(settings)
     access = Access(address=listening.getsockname()[0], admin=settings.admin, tokens=tokens)
     access.warn(with_tls=tls is not None)
@@ -243,4 +243,5 @@ def _engine_settings(settings: Settings) -> EngineSettings:
         compile_cache=settings.compile_cache,
         max_batch_size=settings.max_batch_size,
         seed=settings.seed,
+        reproducible=settings.reproducible,
     )

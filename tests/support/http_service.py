@@ -36,10 +36,10 @@ class Service:
     engines: FakeEngines | FakeFiles
     registry: CollectorRegistry
     metrics: Metrics
-    application: Application
     connections: Connections
     listener: Listener
     listening: socket.socket
+    application: Application
 
     async def predict(self, model: str = "", **body) -> httpx.Response:
         """POSTs a body of these fields."""
@@ -55,10 +55,10 @@ async def running(
     element_limit: int = 4 * 1024 * 1024,
     nonfinite: Nonfinite = "token",
     restart_backoff_s: float = 0.01,
-    access: Access | None = None,
     drain_timeout_s: float = 10.0,
     engines: FakeEngines | FakeFiles | None = None,
     limits: ConnectionLimits | None = None,
+    access: Access | None = None,
     **prepared: Callable[[], FakeEngine],
 ) -> AsyncIterator[Service]:
     """Serves the prepared engines, or those of `engines`; with `wait`, once they are ready."""
@@ -106,10 +106,10 @@ async def running(
                     engines,
                     registry,
                     metrics,
-                    application,
                     connections,
                     listener,
                     listening,
+                    application,
                 )
             finally:
                 loading.cancel()
