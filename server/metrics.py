@@ -255,6 +255,10 @@ class Metrics:
         """Counts a request that was answered before its model and signature were known."""
         self.requests.labels("", "", "", "", str(code)).inc()
 
+    def count_ended_connection(self, reason: str) -> None:
+        """Counts a connection that the server ends before its client does."""
+        self.connections_ended.labels(reason).inc()
+
     def exposition(self) -> bytes:
         """Returns everything in the Prometheus text format."""
         return generate_latest(self.registry)

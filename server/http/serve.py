@@ -78,7 +78,7 @@ async def _serve(settings: Settings, locations: Sequence[str], listening: socket
         restart_backoff_limit_s=settings.restart_backoff_limit_s,
     )
     supervisor.concerns = (dispatcher.concern, watchdog.concern)
-    connections = Connections(_connection_limits(settings), metrics.connections_ended)
+    connections = Connections(_connection_limits(settings), metrics.count_ended_connection)
     metrics.connections.set_function(lambda: len(connections))
     application = create_application(
         supervisor,
