@@ -24,7 +24,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from typing import Protocol
@@ -48,7 +48,7 @@ from server.verdicts import check_ownership, refused, rejected
 _log = logging.getLogger("batchd.dispatcher")
 
 _BETWEEN_BATCHES_S = 0.0003
-"""What a batch takes besides its engine's own work: messages to the process and back, turns of this loop."""
+"""What a batch takes besides its engine's own work, until it has been seen: on an idle machine."""
 
 _LATE_FACTOR = 10.0
 _LATE_AT_LEAST_S = 1.0
@@ -87,6 +87,7 @@ class PredictRequest:
     deadline: float
     priority: int = 0
     id: str = ""
+    attachment: int | None = None
 
 
 @dataclass(slots=True)
@@ -127,18 +128,32 @@ class _Waiting:
     batches: int = 0
 
 
+@dataclass(slots=True)
+class _Attached:
+    """An engine that takes requests: its lanes by signature, how many callers wait for it, and who waits for them."""
+
+    number: int
+    model: str
+    lanes: dict[str, _Lane] = field(default_factory=dict)
+    waiting: int = 0
+    emptied: asyncio.Event = field(default_factory=asyncio.Event)
+
+
 class _Lane:
     """One signature of one attached model: what is measured of its examples, who computes it, its metrics."""
 
     def __init__(
         self,
+        attached: _Attached,
         model: ModelDescription,
         signature: SignatureDescription,
         runner: BatchRunner,
         metrics: LaneMetrics,
         settings: LaneSettings,
     ) -> None:
-        self.key = (model.name, model.version, signature.name, model.engine)
+        self.key = (attached.number, signature.name)
+        self.labels = (model.name, model.version, signature.name, model.engine)
+        self.attached = attached
         self.model = model.name
         self.signature = signature.name
         self.runner = runner
@@ -168,13 +183,14 @@ class Dispatcher:
         max_delay_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._core = Scheduler(queue_limit_examples, queue_limit_bytes)
+        self._core = Scheduler(queue_limit_examples, queue_limit_bytes, _BETWEEN_BATCHES_S)
         self._faults_at: list[float] = []
         self._batch_timeout_s = batch_timeout_s
         self._max_delay_s = max_delay_s
         self._metrics = metrics
         self._clock = clock
-        self._lanes: dict[tuple[str, str], _Lane] = {}
+        self._attached: dict[int, _Attached] = {}
+        self._last_attached = 0
         self._lanes_by_key: dict[object, _Lane] = {}
         self._waiting: dict[int, _Waiting] = {}
         self._last_id = 0
@@ -187,20 +203,37 @@ class Dispatcher:
         self._emptied = asyncio.Event()
         metrics.queue_bytes.set_function(lambda: self._core.bytes_queued)
 
-    def attach(self, model: ModelDescription, runner: BatchRunner) -> None:
-        """Opens the lanes of a model that is ready. Raises ValueError if it is attached already."""
+    def attach(self, model: ModelDescription, runner: BatchRunner) -> int:
+        """Opens the lanes of a model that is ready; returns the number by which requests name this engine.
+
+        Several engines may be attached for one model at a time: its versions, or one that another takes over from.
+        """
+        self._last_attached = number = self._last_attached + 1
+        attached = self._attached[number] = _Attached(number, model.name)
         for signature in model.signatures:
             metrics = self._metrics.lane(model.name, signature.name, model.engine, model.version)
-            lane = _Lane(model, signature, runner, metrics, self._lane_settings(model, signature))
+            lane = _Lane(attached, model, signature, runner, metrics, self._lane_settings(model, signature))
             self._core.open_lane(lane.key, lane.settings)
-            self._lanes[model.name, signature.name] = self._lanes_by_key[lane.key] = lane
-            lane.metrics.queue_depth.set_function(partial(self._rows_queued_in, lane.key))
+            attached.lanes[signature.name] = self._lanes_by_key[lane.key] = lane
+            metrics.queue_depth.set_function(partial(self._rows_queued, lane.labels))
+        return number
 
-    def detach(self, model: str, error: ModelUnavailable) -> None:
-        """Closes the lanes of a model; its callers, queued or running, get `error` at once."""
-        for lane in [lane for lane in self._lanes.values() if lane.model == model]:
-            lane.metrics.queue_depth.set_function(lambda: 0)
-            del self._lanes[lane.model, lane.signature], self._lanes_by_key[lane.key]
+    async def finish(self, attachment: int, timeout_s: float) -> bool:
+        """Waits until nobody waits for an engine; False if that took longer than allowed."""
+        attached = self._attached[attachment]
+        attached.emptied.clear()
+        if not attached.waiting:
+            return True
+        try:
+            await asyncio.wait_for(attached.emptied.wait(), timeout_s)
+        except TimeoutError:
+            return False
+        return True
+
+    def detach(self, attachment: int, error: ModelUnavailable) -> None:
+        """Closes the lanes of an engine; its callers, queued or running, get `error` at once."""
+        for lane in self._attached.pop(attachment).lanes.values():
+            del self._lanes_by_key[lane.key]
             for id in self._core.close_lane(lane.key):
                 self._fail(id, error)
 
@@ -211,7 +244,7 @@ class Dispatcher:
         EngineDied, ModelUnavailable, DeadlineExceeded or OwnershipError. Cancelling the call takes what has
         not run of it out of the queue; so does the failure of one of its rows.
         """
-        lane = self._lanes.get((request.model, request.signature))
+        lane = self._lane(request)
         if lane is None:
             raise ModelUnavailable(f"model {request.model!r} is not ready; try again in a moment")
         try:
@@ -241,6 +274,7 @@ class Dispatcher:
             raise refused(refusal)
         loop = asyncio.get_running_loop()
         waiting = self._waiting[id] = _Waiting(loop.create_future(), examples, now, [None] * count, count)
+        lane.attached.waiting += 1
         if not self._step_is_due:
             self._step_is_due = True
             loop.call_soon(self._step)
@@ -251,8 +285,24 @@ class Dispatcher:
             raise
         finally:
             del self._waiting[id]
+            lane.attached.waiting -= 1
+            if not lane.attached.waiting:
+                lane.attached.emptied.set()
             if not self._waiting:
                 self._emptied.set()
+
+    def _lane(self, request: PredictRequest) -> _Lane | None:
+        if request.attachment is not None:
+            attached = self._attached.get(request.attachment)
+        else:
+            newest_first = reversed(self._attached.values())
+            attached = next((each for each in newest_first if each.model == request.model), None)
+        return attached.lanes.get(request.signature) if attached is not None else None
+
+    def _rows_queued(self, labels: tuple[str, str, str, str]) -> int:
+        """Examples that wait, of all engines that are counted under these labels."""
+        lanes = [lane.key for lane in self._lanes_by_key.values() if lane.labels == labels]
+        return sum(map(self._core.rows_queued_in, lanes))
 
     def _refuse_too_many(self, examples: int) -> None:
         """Raises for a request that the queue could not hold even if it were empty."""
@@ -297,9 +347,6 @@ class Dispatcher:
             return f"a batch of model {self._running_model!r} takes much longer than measured"
         return None
 
-    def _rows_queued_in(self, lane: object) -> int:
-        return self._core.rows_queued_in(lane)
-
     def _lane_settings(self, model: ModelDescription, signature: SignatureDescription) -> LaneSettings:
         seconds = {timed.bucket: timed.seconds for timed in model.timings.get(signature.name, ())}
         return LaneSettings(
@@ -307,7 +354,6 @@ class Dispatcher:
             buckets=signature.buckets,
             seconds=[seconds.get(bucket, 0.0) for bucket in signature.buckets],
             delay_s=self._max_delay_s,
-            between_s=_BETWEEN_BATCHES_S,
         )
 
     def _step(self) -> None:
@@ -361,8 +407,8 @@ class Dispatcher:
         self._faults_at = [*self._recent_faults(self._clock()), self._clock()]
         self.abandon(BatchdError(self._note_fault(error, "scheduler")))
         old = self._core
-        self._core = Scheduler(old.queue_limit_examples, old.queue_limit_bytes)
-        for lane in self._lanes.values():
+        self._core = Scheduler(old.queue_limit_examples, old.queue_limit_bytes, _BETWEEN_BATCHES_S)
+        for lane in self._lanes_by_key.values():
             self._core.open_lane(lane.key, lane.settings)
         if old.draining:
             self._core.drain()
@@ -442,7 +488,8 @@ class Dispatcher:
         if isinstance(outcome, BatchResult):
             stats = outcome.stats
             execute_s = stats.assembly_s + stats.compute_s + stats.split_s
-            self._core.completed(batch, execute_s or compute_s, representative=not stats.isolated)
+            between_s = compute_s - execute_s if execute_s else 0.0
+            self._core.completed(batch, execute_s or compute_s, between_s, representative=not stats.isolated)
         else:
             self._core.completed(batch, compute_s, representative=False)
         failures = self._hand_out(parts, outcome, compute_s)

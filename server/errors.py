@@ -13,6 +13,7 @@
     │   ├── Draining
     │   └── EngineDied
     ├── DeadlineExceeded              504
+    ├── LoadFailed                    400   a model that a request asked to load can't be; what served, still does
     ├── Unsupported                   501   the protocol has it, batchd doesn't
     ├── ModelLoadError                500   the model file is missing, broken, or declares no model
     ├── CertificationError            500   batched differs from per-example, or samples don't fit
@@ -146,6 +147,12 @@ class ModelLoadError(BatchdError):
 
 class CertificationError(BatchdError):
     """The batched program was not shown to equal the per-example function."""
+
+
+class LoadFailed(BatchdError):
+    """A request asked for a model to be loaded, and that failed; what served before still does."""
+
+    status = 400
 
 
 class OwnershipError(BatchdError):

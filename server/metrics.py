@@ -204,7 +204,9 @@ class Metrics:
             ("model",),
             registry=registry,
         )
-        self.ready = Gauge("batchd_model_ready", "1 while the model can answer, else 0.", ("model",), registry=registry)
+        self.ready = Gauge(
+            "batchd_model_ready", "1 while the model can answer, else 0.", ("model", "version"), registry=registry
+        )
         self.queue_depth = Gauge("batchd_queue_depth", "Examples that wait to be sent.", _LANE, registry=registry)
         self.queue_bytes = Gauge(
             "batchd_queue_bytes", "Bytes of the requests that wait, of all models.", registry=registry
@@ -241,6 +243,12 @@ class Metrics:
             ("where",),
             registry=registry,
         )
+        self.loads = Counter(
+            "batchd_model_loads_total",
+            "Loads that requests have asked for, by outcome: done or failed.",
+            ("model", "outcome"),
+            registry=registry,
+        )
         self._lanes: dict[tuple[str, str, str, str], LaneMetrics] = {}
 
     def lane(self, model: str, signature: str, engine: str, version: str = "1") -> LaneMetrics:
@@ -258,6 +266,10 @@ class Metrics:
     def count_ended_connection(self, reason: str) -> None:
         """Counts a connection that the server ends before its client does."""
         self.connections_ended.labels(reason).inc()
+
+    def forget_ready(self, model: str, version: str) -> None:
+        """Shows no readiness any more of a version that is gone for good; its counters stay."""
+        self.ready.remove(model, version)
 
     def exposition(self) -> bytes:
         """Returns everything in the Prometheus text format."""

@@ -49,15 +49,13 @@ class LaneSettings:
 
     `max_batch_size`: rows. `buckets`: the warm shapes; empty means that every shape is as good as another.
     `seconds`: the measured time of a full batch of each bucket, which `completed` corrects; 0, or missing: not
-    known yet. `delay_s`: how long a lane waits for company; 0 means never. `between_s`: what passes between
-    two batches, whatever their size, while the device computes neither.
+    known yet. `delay_s`: how long a lane waits for company; 0 means never.
     """
 
     max_batch_size: int
     buckets: Sequence[BucketShape] = ()
     seconds: Sequence[float] = ()
     delay_s: float = 0.0
-    between_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,15 @@ class InferCall:
         for output in message.outputs:
             refuse_unsupported(output.name, _parameters(output.parameters))
         self._outputs = lane.codec.choose_outputs(output.name for output in message.outputs)
-        return PredictRequest(lane.model.name, lane.signature.name, rows, wishes.deadline, wishes.priority, message.id)
+        return PredictRequest(
+            lane.model.name,
+            lane.signature.name,
+            rows,
+            wishes.deadline,
+            wishes.priority,
+            message.id,
+            attachment=lane.attachment,
+        )
 
     def write(self, reply: PredictReply) -> Any:
         """Returns the message that answers."""

@@ -10,6 +10,7 @@ import msgspec
 from fastapi import FastAPI, Response
 from fastapi_offline import FastAPIOffline
 
+from server.catalogue import ServedModel
 from server.dispatcher import Dispatcher
 from server.errors import ModelUnavailable
 from server.http import errors, openapi
@@ -21,7 +22,7 @@ from server.http.predict import PATH, PredictFormat
 from server.http.tfs import service as tfs
 from server.http.v2 import infer, routes
 from server.metrics import CONTENT_TYPE, Metrics
-from server.supervisor import ServedModel, Supervisor
+from server.supervisor import Supervisor
 
 ASGI: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 _DESCRIPTION = "Write a TensorFlow function for one example; serve it at batched speed."
@@ -136,8 +137,8 @@ def _add_routes(app: FastAPI, supervisor: Supervisor, metrics: Metrics) -> None:
         summary="Signatures, buckets and the vectorization report",
         responses={status: ERRORS[status] for status in (404, 503)},
     )
-    async def model(name: str) -> dict[str, Any]:
-        served = supervisor.find(name)
+    async def model(name: str, version: str = "") -> dict[str, Any]:
+        served = supervisor.find(name, version)
         details = msgspec.to_builtins(served.description) if served.description else {}
         return _summary(served) | details
 
@@ -149,5 +150,8 @@ def _summary(model: ServedModel) -> dict[str, Any]:
         "state": model.state,
         "source": model.source.location,
         "restarts": model.restarts,
-        **({"version": description.version, "engine": description.engine} if description else {}),
+        **({"version": model.version} if model.version else {}),
+        **({"engine": description.engine} if description else {}),
+        **({"being_loaded": True} if model.being_loaded else {}),
+        **({"last_failure": model.failure} if model.failure else {}),
     }

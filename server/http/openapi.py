@@ -40,6 +40,7 @@ _SCHEMAS: dict[str, Any] = {
                 "type": "string",
                 "description": "Not needed in the path form, or when only one is served.",
             },
+            "version": {"type": "string", "description": "Without it, the latest."},
             "signature": {"type": "string", "default": "predict"},
             "timeout_ms": {"type": "number", "exclusiveMinimum": 0, "description": "Milliseconds until 504."},
         },
@@ -122,8 +123,8 @@ def _json(schema: str) -> dict[str, Any]:
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"description": meaning, "content": _json("Error")}
     for status, meaning in {
-        400: "The request doesn't fit the signature, or the model's function rejects an example.",
-        404: "No such model, version or signature.",
+        400: "The request doesn't fit the signature, the model's function rejects an example, or a load failed.",
+        404: "No such model, version or signature, or it is unloaded.",
         405: "Not with this method.",
         413: "The body exceeds a limit, or there are more examples than may wait.",
         415: "The body's Content-Encoding is not known.",

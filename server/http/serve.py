@@ -76,6 +76,7 @@ async def _serve(settings: Settings, locations: Sequence[str], listening: socket
         models_loading_at_once=settings.models_loading_at_once,
         restart_backoff_s=settings.restart_backoff_s,
         restart_backoff_limit_s=settings.restart_backoff_limit_s,
+        drain_timeout_s=settings.drain_timeout_s,
     )
     supervisor.concerns = (dispatcher.concern, watchdog.concern)
     connections = Connections(_connection_limits(settings), metrics.count_ended_connection)

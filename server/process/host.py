@@ -128,8 +128,9 @@ class EngineProcess:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it is gone, or about to be, and `exited` doesn't say so yet."""
-        return self._transport is not None and self._transport.is_closing() and not self.exited.done()
+        """Whether it is gone, or about to be, unasked, and `exited` doesn't say so yet."""
+        is_cut = self._transport is not None and self._transport.is_closing()
+        return is_cut and not self._closed and not self.exited.done()
 
     @property
     def batch_s(self) -> float:
@@ -189,16 +190,18 @@ class EngineProcess:
         if self._closed:
             return
         self._closed = True
-        if self._transport is not None:
-            self._transport.close()
-            done, _ = await asyncio.wait([self.exited], timeout=_END_S)
-            if not done:
-                self.kill()
-                await asyncio.wait([self.exited], timeout=_END_S)
-        elif not self.exited.done():
-            self.exited.set_result("the engine process was not started")
-        self._inputs.close()
-        self._outputs.close()
+        try:
+            if self._transport is not None:
+                self._transport.close()
+                done, _ = await asyncio.wait([self.exited], timeout=_END_S)
+                if not done:
+                    self.kill()
+                    await asyncio.wait([self.exited], timeout=_END_S)
+            elif not self.exited.done():
+                self.exited.set_result("the engine process was not started")
+        finally:
+            self._inputs.close()
+            self._outputs.close()
 
     def _spawn(self, theirs: socket.socket) -> subprocess.Popen[bytes]:
         descriptors = (theirs.fileno(), self._inputs.descriptor, self._outputs.descriptor)

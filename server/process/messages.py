@@ -30,10 +30,14 @@ from server.model_description import Bucket, ModelDescription
 
 
 class ModelSource(msgspec.Struct, frozen=True):
-    """A file path or dotted module name, and which of its models is meant (None: the first)."""
+    """A file path or dotted module name, and which of its models is meant.
+
+    `model` None: the first. `version` None: the first of that name; said where the file has several.
+    """
 
     location: str
     model: str | None = None
+    version: str | None = None
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress"):

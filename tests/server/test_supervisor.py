@@ -36,7 +36,9 @@ def supervising(progress=None, **prepared) -> SimpleNamespace:
 
 async def test_a_file_with_several_models_gets_a_process_for_each():
     names = ("first", "sibling_a", "sibling_b")
-    described = {name: msgspec.structs.replace(describe(name), file_models=names) for name in names}
+    described = {
+        name: msgspec.structs.replace(describe(name), file_models=names, file_versions=("1",) * 3) for name in names
+    }
     serving = supervising(
         file=lambda: FakeEngine(description=described["first"]),
         sibling_a=lambda: FakeEngine(description=described["sibling_a"]),

@@ -21,6 +21,7 @@ from server.loading_progress import ProgressLines
 from server.metrics import Metrics
 from server.supervisor import Supervisor
 from tests.support.fake_engine import FakeEngine, FakeEngines
+from tests.support.fake_files import FakeFiles
 
 
 @dataclass
@@ -31,7 +32,7 @@ class Service:
     client: httpx.AsyncClient
     supervisor: Supervisor
     dispatcher: Dispatcher
-    engines: FakeEngines
+    engines: FakeEngines | FakeFiles
     registry: CollectorRegistry
     metrics: Metrics
     connections: Connections
@@ -53,21 +54,24 @@ async def running(
     nonfinite: Nonfinite = "token",
     restart_backoff_s: float = 0.01,
     limits: ConnectionLimits | None = None,
+    drain_timeout_s: float = 10.0,
+    engines: FakeEngines | FakeFiles | None = None,
     **prepared: Callable[[], FakeEngine],
 ) -> AsyncIterator[Service]:
-    """Serves the prepared engines; with `wait`, once they are ready."""
+    """Serves the prepared engines, or those of `engines`; with `wait`, once they are ready."""
     registry = CollectorRegistry()
     metrics = Metrics(registry)
     dispatcher = Dispatcher(queue_limit_examples=100, queue_limit_bytes=10**8, batch_timeout_s=10.0, metrics=metrics)
-    engines = FakeEngines(**prepared)
+    engines = engines or FakeEngines(**prepared)
     supervisor = Supervisor(
-        list(prepared),
+        list(engines.prepared),
         start_engine=engines,
         engine_settings=EngineSettings(),
         dispatcher=dispatcher,
         metrics=metrics,
         progress=ProgressLines(),
         restart_backoff_s=restart_backoff_s,
+        drain_timeout_s=drain_timeout_s,
     )
     application = create_application(
         supervisor,

@@ -20,6 +20,7 @@ from server.grpc.service import InferenceService, create_server
 from server.model_description import TensorDescription
 from server.registry import SERVED_DTYPES
 from tests.support.fake_engine import FakeEngine, describe
+from tests.support.fake_files import FakeFiles
 from tests.support.http_service import Service, running
 
 LIMIT_BYTES = 4 * 1024 * 1024
@@ -83,15 +84,16 @@ class Background:
 
 
 @contextmanager
-def protocol_service() -> Iterator[Background]:
-    """Serves until the block ends."""
+def protocol_service(engines: FakeFiles | None = None) -> Iterator[Background]:
+    """Serves the models above, or those of `engines`, until the block ends."""
     started, done = threading.Event(), threading.Event()
     found: list[Background] = []
 
     async def serve() -> None:
         models = [echo, add, half_plus_three, shout, repeat, matrix, slow]
         prepared = {engine.__name__: engine for engine in models}
-        async with running(body_limit_bytes=LIMIT_BYTES, element_limit=100_000, **prepared) as service:
+        limits = {"body_limit_bytes": LIMIT_BYTES, "element_limit": 100_000}
+        async with running(**limits, engines=engines, **prepared) as service:
             inference = InferenceService(
                 service.supervisor,
                 service.dispatcher,

@@ -119,7 +119,13 @@ class InferFormat:
         outputs = lane.codec.choose_outputs(wish.name for wish in wanted)
         as_binary = {wish.name: _binary_wish(wish) for wish in wanted}
         request = PredictRequest(
-            lane.model.name, lane.signature.name, rows, wishes.deadline, wishes.priority, envelope.id
+            lane.model.name,
+            lane.signature.name,
+            rows,
+            wishes.deadline,
+            wishes.priority,
+            envelope.id,
+            attachment=lane.attachment,
         )
         return request, partial(self._write, lane, envelope.id, wishes, outputs, as_binary)
 
