@@ -223,6 +223,12 @@ class Metrics:
             ("model", "version", "phase"),
             registry=registry,
         )
+        self.loads = Counter(
+            "batchd_model_loads_total",
+            "Loads that requests have asked for, by outcome: done or failed.",
+            ("model", "outcome"),
+            registry=registry,
+        )
         self.connections = Gauge("batchd_connections", "HTTP connections that are open.", registry=registry)
         self.connections_ended = Counter(
             "batchd_connections_ended_total",
@@ -241,12 +247,6 @@ class Metrics:
             "batchd_internal_errors_total",
             "Unexpected exceptions of the dispatcher that it lived on after, by where: step, batch, scheduler.",
             ("where",),
-            registry=registry,
-        )
-        self.loads = Counter(
-            "batchd_model_loads_total",
-            "Loads that requests have asked for, by outcome: done or failed.",
-            ("model", "outcome"),
             registry=registry,
         )
         self._lanes: dict[tuple[str, str, str, str], LaneMetrics] = {}

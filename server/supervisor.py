@@ -104,11 +104,11 @@ class Supervisor:
         return self._catalogue.loading
 
     def not_ready(self) -> str | None:
-        """Returns what speaks against sending more work here, such as models that should answer and can't; or None."""
+        """Returns why not all models that should answer can, or None if they can."""
         if self.draining:
             return "the server is shutting down"
-        reasons = [self._catalogue.not_ready(), *(concern() for concern in self.concerns)]
-        return "; ".join(filter(None, reasons)) or None
+        concerns = filter(None, (self._catalogue.not_ready(), *(concern() for concern in self.concerns)))
+        return "; ".join(concerns) or None
 
     def find(self, name: str, version: str = "") -> ServedModel:
         """Returns a version of a model, the latest where none is said. Raises UnknownModel, ModelUnavailable."""

@@ -53,9 +53,9 @@ async def running(
     element_limit: int = 4 * 1024 * 1024,
     nonfinite: Nonfinite = "token",
     restart_backoff_s: float = 0.01,
-    limits: ConnectionLimits | None = None,
     drain_timeout_s: float = 10.0,
     engines: FakeEngines | FakeFiles | None = None,
+    limits: ConnectionLimits | None = None,
     **prepared: Callable[[], FakeEngine],
 ) -> AsyncIterator[Service]:
     """Serves the prepared engines, or those of `engines`; with `wait`, once they are ready."""
