@@ -21,7 +21,7 @@ from server.dispatcher import BatchRunner, Dispatcher
 from server.engines.settings import EngineSettings
 from server.errors import Draining, EngineDied, ModelUnavailable
 from server.loading_progress import LoadingProgress
-from server.metrics import Metrics
+from server.metrics import Metrics, show_certification
 from server.model_description import ModelDescription
 from server.process.messages import ModelSource, Progress
 from server.shadow import Shadows
@@ -218,4 +218,5 @@ def _show_loading(metrics: Metrics, description: ModelDescription) -> None:
     for signature in description.signatures:
         lane = metrics.lane(name, signature.name, engine, version)
         lane.fallback_ops.set(len(signature.report.get("fallbacks", ())))
+    show_certification(metrics, description)
     metrics.lane(name, description.signatures[0].name, engine, version).compiles_loading.inc(description.compiles)

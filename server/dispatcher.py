@@ -39,10 +39,10 @@ from server.errors import (
     ModelUnavailable,
     OwnershipError,
     PayloadTooLarge,
-    TooManyExamples,
 )
 from server.metrics import LaneMetrics, Metrics
 from server.model_description import Bucket, ModelDescription, SignatureDescription
+from server.tensors import check_count
 from server.verdicts import check_ownership, refused, rejected
 
 _log = logging.getLogger("batchd.dispatcher")
@@ -95,6 +95,7 @@ class Provenance:
     """How a request was served: its batch, why that was sent, and where the time went (seconds).
 
     Of a request that took several batches: the last one's, the wait of its first row, and the computing of all.
+    `reproducible`: what the bits of the answer are certified not to depend on; empty where they are not.
     """
 
     batch_size: int
@@ -104,6 +105,7 @@ class Provenance:
     queue_s: float
     compute_s: float
     batches: int = 1
+    reproducible: str = ""
 
 
 @dataclass(slots=True)
@@ -160,6 +162,8 @@ class _Lane:
         self.metrics = metrics
         self.settings = settings
         self.compiles = 0
+        certified = model.reproducible.get(signature.name)
+        self.reproducible = certified.header() if certified else ""
         self.measure = Measure(signature.inputs, signature.bounds)
         self.is_measured = bool(signature.bounds)
         self._texts = [index for index, tensor in enumerate(signature.inputs) if tensor.dtype == "string"]
@@ -237,6 +241,11 @@ class Dispatcher:
             for id in self._core.close_lane(lane.key):
                 self._fail(id, error)
 
+    @property
+    def queue_limit_examples(self) -> int:
+        """How many examples may wait, and therefore stand in one request."""
+        return self._core.queue_limit_examples
+
     async def predict(self, request: PredictRequest) -> PredictReply:
         """Queues the examples of a request and waits for all their answers; without examples, answers at once.
 
@@ -265,7 +274,7 @@ class Dispatcher:
         now = self._clock()
         self._last_id = id = self._last_id + 1
         count = len(examples)
-        self._refuse_too_many(count)
+        check_count(count, self._core.queue_limit_examples)
         lengths = [lane.measure(example) for example in examples] if lane.is_measured else ()
         size_bytes = sum(map(lane.bytes_of, examples))
         self._refuse_too_large(size_bytes)
@@ -304,16 +313,8 @@ class Dispatcher:
         lanes = [lane.key for lane in self._lanes_by_key.values() if lane.labels == labels]
         return sum(map(self._core.rows_queued_in, lanes))
 
-    def _refuse_too_many(self, examples: int) -> None:
-        """Raises for a request that the queue could not hold even if it were empty."""
-        limit = self._core.queue_limit_examples
-        if examples > limit:
-            raise TooManyExamples(
-                f"the request has {examples} examples; at most {limit} may wait at once; send it in pieces"
-            )
-
     def _refuse_too_large(self, size_bytes: int) -> None:
-        """Likewise, by what its arrays take."""
+        """Raises for a request whose arrays the queue could not hold even if it were empty."""
         limit = self._core.queue_limit_bytes
         if size_bytes > limit:
             raise PayloadTooLarge(
@@ -354,6 +355,7 @@ class Dispatcher:
             buckets=signature.buckets,
             seconds=[seconds.get(bucket, 0.0) for bucket in signature.buckets],
             delay_s=self._max_delay_s,
+            lengths_apart=signature.lengths_apart,
         )
 
     def _step(self) -> None:
@@ -499,7 +501,8 @@ class Dispatcher:
             for waiting, _ in parts:
                 if not waiting.missing and not waiting.future.done():
                     padding_ratio = outcome.stats.padding_ratio
-                    waiting.future.set_result(_whole(waiting, len(rows), bucket, padding_ratio, reason))
+                    reply = _whole(waiting, len(rows), bucket, padding_ratio, reason, lane.reproducible)
+                    waiting.future.set_result(reply)
         for waiting, failure in failures:
             _settle(waiting, failure)
 
@@ -559,9 +562,12 @@ def _settle(waiting: _Waiting, error: BatchdError) -> None:
         waiting.future.set_exception(error)
 
 
-def _whole(waiting: _Waiting, batch_size: int, bucket: Bucket, padding_ratio: float, reason: Reason) -> PredictReply:
+def _whole(
+    waiting: _Waiting, batch_size: int, bucket: Bucket, padding_ratio: float, reason: Reason, reproducible: str
+) -> PredictReply:
     """The reply to a request that has all its answers; the last of its batches is the one described."""
     how = Provenance(batch_size, bucket, padding_ratio, reason, waiting.queue_s, waiting.compute_s, waiting.batches)
+    how.reproducible = reproducible
     return PredictReply([answer for answer in waiting.answers if answer is not None], how)
 
 

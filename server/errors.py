@@ -3,6 +3,8 @@
     BatchdError                       500
     ├── InvalidInput                  400   the request doesn't fit the signature
     ├── ExampleRejected               400   the model's own function refuses this example
+    ├── Unauthenticated               401   no token, or one that isn't known
+    ├── Forbidden                     403   the caller may not do this
     ├── UnknownModel                  404
     ├── PayloadTooLarge               413
     │   └── TooManyExamples                 more than may wait at once
@@ -67,6 +69,28 @@ class ExampleRejected(BatchdError):
     def row(self) -> int:
         """The first row that failed."""
         return self.rows[0]
+
+
+class Unauthenticated(BatchdError):
+    """A token is needed, and none came that is known; `challenge` is what the caller is told by header."""
+
+    status = 401
+    outcome = "unauthenticated"
+
+    def __init__(self, message: str, problem: str = "") -> None:
+        super().__init__(message)
+        self.challenge: str | None = f'Bearer error="{problem}"' if problem else "Bearer"
+
+
+class Forbidden(BatchdError):
+    """The caller may not do this; with `right`, a token that has that right would."""
+
+    status = 403
+    outcome = "forbidden"
+
+    def __init__(self, message: str, right: str = "") -> None:
+        super().__init__(message)
+        self.challenge = f'Bearer error="insufficient_scope", scope="{right}"' if right else None
 
 
 class UnknownModel(BatchdError):

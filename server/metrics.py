@@ -29,6 +29,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric, UnknownMet
 from prometheus_client.registry import Collector
 
 from server.engines.batch_result import BatchStats
+from server.model_description import ModelDescription
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
@@ -217,6 +218,13 @@ class Metrics:
             _LANE,
             registry=registry,
         )
+        self.certification_difference = Gauge(
+            "batchd_certification_difference_ratio",
+            "Largest difference between batched and per-example values that certification found, as a share of what is "
+            "allowed; 0 where they are equal.",
+            (*_LANE, "output"),
+            registry=registry,
+        )
         self.load_seconds = Gauge(
             "batchd_model_load_seconds",
             "Of the last time that a model was loaded, by phase: import, load, vectorize, compile, certify, warm.",
@@ -389,6 +397,16 @@ class LaneMetrics:
         if found is None:
             found = self._bucket_batches[bucket] = self._metrics.bucket_batches.labels(*self._labels, bucket)
         return found
+
+
+def show_certification(metrics: Metrics, model: ModelDescription) -> None:
+    """Sets how far apart batched and per-example values were when the model was certified."""
+    for signature, certification in model.certification.items():
+        for output in certification.outputs:
+            labels = (model.name, model.version, signature, model.engine, output.name)
+            allowed = output.allowed_difference
+            ratio = output.largest_difference / allowed if allowed else 0.0
+            metrics.certification_difference.labels(*labels).set(ratio)
 
 
 _TRITON_FAILURES = {

@@ -8,7 +8,7 @@ from server.dispatcher import Provenance
 def headers_of(how: Provenance) -> list[tuple[bytes, bytes]]:
     """Returns the `x-batchd-...` headers."""
     bucket = "x".join(map(str, (how.bucket.rows, *how.bucket.lengths)))
-    return [
+    headers = [
         (b"x-batchd-batch-size", b"%d" % how.batch_size),
         (b"x-batchd-bucket", bucket.encode()),
         (b"x-batchd-padding", b"%.3f" % how.padding_ratio),
@@ -16,3 +16,6 @@ def headers_of(how: Provenance) -> list[tuple[bytes, bytes]]:
         (b"x-batchd-compute-ms", b"%.3f" % (how.compute_s * 1000)),
         (b"x-batchd-reason", how.reason.encode()),
     ]
+    if how.reproducible:
+        headers.append((b"x-batchd-reproducible", how.reproducible.encode()))
+    return headers

@@ -57,6 +57,7 @@ class ModelSpec:
     defined_at: str
     shadow: str | None = None
     shadow_share: float = 0.05
+    reproducible: bool = False
 
 
 _registered: list[ModelSpec] = []
@@ -73,6 +74,7 @@ def model(
     version: str = "1",
     shadow: str | None = None,
     shadow_share: float = 0.05,
+    reproducible: bool = False,
 ) -> Callable[[Function], Function]:
     """Registers the decorated per-example function as a model; returns it unchanged.
 
@@ -92,6 +94,9 @@ def model(
         shadow: an engine that gets some of the model's batches a second time, off the callers' path; its answers are
             compared, and its figures stand beside the live engine's in `/metrics`. Default: none.
         shadow_share: which share of the batches that is, above 0 and at most 1.
+        reproducible: the bits of an answer don't depend on what shares its batch, on its place there, or on padding.
+            Certified at start, or refused; examples longer than every bucket are then answered with 400, so give
+            `max_length`, or samples of the longest (docs/reproducible.md).
 
     Raises:
         ModelLoadError: a bad name or dtype, inputs that don't fit the function's parameters, or a name and version
@@ -101,7 +106,7 @@ def model(
     def register(function: Function) -> Function:
         spec = _checked_spec(name, function, inputs, samples, max_batch_size, max_length, rtol, version)
         _check_shadow(spec.name, shadow, shadow_share)
-        _add(replace(spec, shadow=shadow, shadow_share=shadow_share))
+        _add(replace(spec, shadow=shadow, shadow_share=shadow_share, reproducible=bool(reproducible)))
         return function
 
     return register

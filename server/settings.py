@@ -11,9 +11,9 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, ValidationError
 
 from server.errors import BatchdError
 
@@ -37,6 +37,15 @@ class Settings(BaseModel):
     grpc_port: int | None = Field(None, ge=0, le=65535, description="TCP port for gRPC; 0 takes a free one")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level logged")
 
+    token_file: Path | None = Field(None, description="file of bearer tokens and their rights; see docs/security.md")
+    admin: Literal["auto", "on", "off"] = Field(
+        "auto", description="loading and unloading by request: by token, else on loopback only; or always; or never"
+    )
+    tls_certificate: Path | None = Field(None, description="PEM file: the certificate, and those up to its root")
+    tls_key: Path | None = Field(None, description="PEM file: the certificate's private key")
+    tls_key_password: SecretStr | None = Field(None, description="of the private key; environment or file only")
+    tls_client_ca: Path | None = Field(None, description="PEM file: callers need a certificate signed by one of these")
+
     engine: str = Field("static", description="how a batch is computed: static, while_loop or per_request")
     device: str = Field("auto", description="auto (first GPU, else CPU), cpu, or gpu:N")
     xla: Literal["auto", "off", "only"] = Field("auto", description="compile with XLA: where faster, never, always")
@@ -46,6 +55,9 @@ class Settings(BaseModel):
     compile_budget_s: float = Field(30.0, ge=0, le=3600, description="seconds of XLA compiling per signature")
     compile_cache: bool = Field(True, description="keep compiled programs on disk between starts")
     seed: int = Field(0, ge=0, description="of the samples made for certification")
+    reproducible: bool | None = Field(
+        None, description="whether answers' bits must not depend on traffic; overrides the models' own"
+    )
     models_loading_at_once: int = Field(
         1, ge=1, le=64, description="models; loading several at once disturbs the measured bucket times"
     )
@@ -114,6 +126,11 @@ class Settings(BaseModel):
         """Returns "flag", "environment", "file" or "default"."""
         return self._sources.get(name, "default")
 
+    @classmethod
+    def secret(cls, name: str) -> bool:
+        """Whether a setting's value is never shown, nor taken from the command line, which others can see."""
+        return name in cls.model_fields and SecretStr in get_args(cls.model_fields[name].annotation)
+
     def lines(self) -> list[str]:
         """Returns one line for each effective value and where it came from."""
         return [f"{name} = {getattr(self, name)} ({self.source(name)})" for name in type(self).model_fields]
@@ -167,5 +184,6 @@ def _explain(error: ValidationError, sources: Mapping[str, str]) -> str:
         if problem["type"] == "extra_forbidden":
             lines.append(f"setting {name!r} (from {origin}): there is no such setting")
         else:
-            lines.append(f"setting {name!r} (from {origin}): {problem['msg']}, got {problem['input']!r}")
+            got = "" if Settings.secret(name) else f", got {problem['input']!r}"
+            lines.append(f"setting {name!r} (from {origin}): {problem['msg']}{got}")
     return "; ".join(lines)

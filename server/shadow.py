@@ -86,8 +86,8 @@ class Shadows:
         shadow = self._by_owner.get(owner)
         if shadow is None:
             shadow = self._by_owner[owner] = _Shadow(description, engine, self._metrics, self._counter)
-            process = self._start_engine(source, msgspec.structs.replace(self._settings, engine=engine))
-            shadow.starting = asyncio.create_task(self._start(shadow, process))
+            settings = msgspec.structs.replace(self._settings, engine=engine, reproducible=False)
+            shadow.starting = asyncio.create_task(self._start(shadow, self._start_engine(source, settings)))
         return MirroredRunner(live, shadow.mirror)
 
     async def end(self, owner: Hashable) -> None:

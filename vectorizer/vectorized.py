@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -99,21 +100,25 @@ class Vectorized:
         texts = [Bound(k, None) for k, spec in enumerate(self.input_specs) if spec.dtype == tf.string]
         self.bounds = (*(Bound(k, axis) for k, axis in self.input_dims), *texts)
         self._explicit = self.program.inputs[: len(self.input_specs)]
+        self._strict = strict
+        self._plan_programs()
+        self._constants: dict[Var, Any] = {}
+        self.output_dims: tuple[tuple[int, int], ...] = ()
+        if build:
+            self._flexible = self._build(self.report, None, None, jit=False)
+
+    def _plan_programs(self) -> None:
+        """Everything that follows from `self.program`."""
         abstract = {var: Abstract(Kind.BATCHED) for var in self._explicit}
         abstract |= {var: Abstract(Kind.SHARED) for var in self.program.captures}
         analysis = analyse(self.program, abstract, self._options.randomness)
         self._plan = make_plan(self.program, analysis, self._options, self._resource_names())
-        self._strict = strict
         self.report = Report(self.name, self._plan, compiled=lambda: _all_within(self._stages.compiled))
         # What is summed into variables comes last, when it is known which rows are ok.
         self._sums = [op for op in self.program.ops if op.type in SUMMED]
         summed = [var for op in self._sums for var in op.inputs]
         others = [op for op in self.program.ops if op not in self._sums]
         self._before_sums = replace(self.program, ops=others, outputs=[*self.program.outputs, *summed])
-        self._constants: dict[Var, Any] = {}
-        self.output_dims: tuple[tuple[int, int], ...] = ()
-        if build:
-            self._flexible = self._build(self.report, None, None, jit=False)
 
     def _check_inputs(self) -> None:
         for name, spec in zip(self.input_names, self.input_specs, strict=True):
@@ -155,6 +160,27 @@ class Vectorized:
             raise ValueError(f"give rows and one length for each of the {len(self.bounds)} bounds")
         return self._build(self.report.scratch(), rows, tuple(lengths), jit=jit)
 
+    def revealing(self, values: Sequence[Var]) -> Vectorized:
+        """The same function whose programs also return these values of `self.program`, behind the outputs.
+
+        For whoever compares values that the outputs are made of: it has programs, `output_dims` and `output_specs`; the
+        wrappers that give results in the function's own structure are the original's.
+        """
+        other = copy.copy(self)
+        for made in ("_stages", "_flexible"):
+            other.__dict__.pop(made, None)
+        other.program = replace(self.program, outputs=[*self.program.outputs, *values])
+        other.output_specs = tuple(tf.TensorSpec(var.shape, var.dtype) for var in other.program.outputs)
+        other._plan_programs()
+        other._flexible = other._build(other.report, None, None, jit=False)
+        return other
+
+    @property
+    def unbounded_loops(self) -> bool:
+        """Whether the function has a loop that an example's own values decide to leave: some may never do so."""
+        loops = self._plan.loops.values()
+        return any(loop.predicate == Kind.BATCHED and not (loop.bound or loop.at_most) for loop in loops)
+
     @property
     def compilable(self) -> bool:
         """Whether there is anything that XLA could compile."""
@@ -190,6 +216,21 @@ class Vectorized:
             raise
         self._refuse(emitter)
         return [emitter.value(var, env) for var in self.program.outputs]
+
+    def run_eagerly(
+        self,
+        inputs: Sequence[Any],
+        sizes: Sequence[Any],
+        rows: int,
+        lengths: Sequence[int] | None,
+        make_emitter: Callable[..., Emitter],
+    ) -> None:
+        """Run one padded batch op by op, for an emitter that watches; `rows` are real, `lengths` as in `compile`."""
+        emitter = make_emitter(self._plan, self.report.scratch(), self._constants)
+        env = self._environment([tf.convert_to_tensor(array) for array in inputs], [tf.constant(s) for s in sizes])
+        longest = self._longest(None if lengths is None else tuple(lengths))
+        batch = Batch(len(inputs[0]), longest=longest, real=rows, randomness=self._options.randomness)
+        emitter.run_ops(self._before_sums.ops, env, batch)
 
     def _build(self, report: Report, rows: int | None, lengths: tuple[int, ...] | None, *, jit: bool) -> BatchedProgram:
         specs = self._batched_specs(rows, lengths)

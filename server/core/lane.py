@@ -130,7 +130,7 @@ class Lane:
         rows = self._collect(taken, choice.lines, choice.rows, now + choice.seconds)
         line = self._holding(taken)
         timing = line.curve.holding(rows)
-        if line.warm and timing.rows > rows:
+        if line.warm and timing.rows > rows and not self.settings.lengths_apart:
             shorter = [other for other in self._warm if other.rows and holds(line.lengths, other.lengths)]
             rows += self._collect(taken, shorter, min(timing.rows, self.settings.max_batch_size) - rows, -inf)
         self._sent = (line.curve, timing)
@@ -185,7 +185,7 @@ class Lane:
         warm = [line for line in rows if line.warm]
         apart = sum(line.curve.clear_s(rows[line]) for line in warm)
         longer = sum(line.curve.clear_s(rows[line]) for line in rows if not line.warm)
-        over = self._joining(warm) if len(warm) > 1 else None
+        over = self._joining(warm) if len(warm) > 1 and not self.settings.lengths_apart else None
         together = over.curve.clear_s(sum(rows[line] for line in warm)) if over else apart
         return min(apart, together) + longer
 
@@ -234,7 +234,8 @@ class Lane:
         alone = first.curve.plan(first.rows)
         best = _Choice([first], first.curve, alone.rows, alone.batch_s)
         saved_most = 0.0
-        for lines in _neighbours(first, [line for line in self._warm if line.rows]):
+        joinable = [] if self.settings.lengths_apart else [line for line in self._warm if line.rows]
+        for lines in _neighbours(first, joinable):
             over = self._joining(lines)
             if over is None:
                 continue

@@ -13,7 +13,7 @@ from server.engines.batch_result import BatchResult, Example, Outputs
 from server.engines.measure import Lengths
 from server.engines.settings import EngineSettings
 from server.errors import ModelLoadError
-from server.model_description import BoundDescription, Bucket, BucketTime, TensorDescription
+from server.model_description import BoundDescription, Bucket, BucketTime, Reproducibility, TensorDescription
 from server.registry import ModelSpec
 
 ENGINES = {
@@ -27,6 +27,12 @@ ENGINES = {
 }
 """Import paths by the name that `--engine` takes."""
 
+REPRODUCIBLE = {
+    "static": "server.engines.reproducible.engine:ReproducibleEngine",
+    "per_request": "server.engines.reproducible.per_request:ReproduciblePerRequestEngine",
+}
+"""Those that can promise bits which don't depend on traffic, in the place of the engines of these names."""
+
 OnStep = Callable[[str, int, int], None]
 """Progress of loading: phase, steps done, steps in all."""
 
@@ -35,7 +41,8 @@ class Engine(Protocol):
     """A way to compute batches of one signature; made by `build_engine`, then prepared, then run.
 
     Prepared means: `prepare` has been called with samples; from then on `run` traces and compiles nothing.
-    `run` may be called from several threads.
+    `run` may be called from several threads. `lengths_apart`: it wants examples with others of their bucket's lengths
+    only. `reproducible`: what was certified of the answers' bits, once prepared; None: nothing.
     """
 
     name: str
@@ -44,6 +51,8 @@ class Engine(Protocol):
     bounds: tuple[BoundDescription, ...]
     report: dict[str, Any]
     report_text: str
+    lengths_apart: bool
+    reproducible: Reproducibility | None
 
     def per_example(self, example: Example) -> Outputs:
         """Returns the answer of the unbatched function; raises what it raises."""
@@ -77,10 +86,19 @@ class Engine(Protocol):
 def build_engine(name: str, spec: ModelSpec, settings: EngineSettings) -> Engine:
     """Traces (and, for `static`, vectorizes) the model's function for the engine of that name.
 
-    Raises ModelLoadError where the name is unknown, or the function can't be traced or vectorized.
+    Raises ModelLoadError where the name is unknown, or the function can't be traced or vectorized, or is to be
+    reproducible, which not every engine can be.
     """
     if name not in ENGINES:
         raise ModelLoadError(f"there is no engine '{name}'; choose one of {', '.join(ENGINES)}")
-    module, _, attribute = ENGINES[name].partition(":")
+    paths = ENGINES
+    if spec.reproducible if settings.reproducible is None else settings.reproducible:
+        paths = REPRODUCIBLE
+        if name not in paths:
+            raise ModelLoadError(
+                f"model '{spec.name}' is to be reproducible, which engine '{name}' can't be: what it computes together "
+                f"depends on the traffic; choose one of {', '.join(paths)}"
+            )
+    module, _, attribute = paths[name].partition(":")
     engine: Engine = getattr(importlib.import_module(module), attribute)(spec, settings)
     return engine

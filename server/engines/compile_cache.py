@@ -25,7 +25,12 @@ def cache_directory(location: str, model: str | None) -> Path:
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     place = Path(location).resolve() if location.endswith(".py") else location
     key = hashlib.sha256(f"{place}\n{model or ''}".encode()).hexdigest()[:12]
-    return root / "batchd" / "xla" / f"{_tensorflow_version()}-{_cpu_key()}" / f"{Path(location).stem}-{key}"
+    return root / "batchd" / "xla" / machine_key() / f"{Path(location).stem}-{key}"
+
+
+def machine_key() -> str:
+    """Returns what compiled programs are tied to: TensorFlow's version and the CPU's features."""
+    return f"{_tensorflow_version()}-{_cpu_key()}"
 
 
 def enable_cache(directory: Path, environment: MutableMapping[str, str]) -> bool:

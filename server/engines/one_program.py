@@ -10,7 +10,7 @@ from server.engines.buckets import make_buckets
 from server.engines.measure import Lengths
 from server.engines.per_example import PerExample
 from server.engines.settings import EngineSettings
-from server.model_description import BoundDescription, BucketTime
+from server.model_description import BoundDescription, BucketTime, Reproducibility
 from server.registry import ModelSpec
 
 
@@ -18,6 +18,8 @@ class OneProgramEngine:
     """Buckets by the number of rows only. Engines add `name`, `report_text`, `prepare` and `run`."""
 
     bounds: tuple[BoundDescription, ...] = ()
+    lengths_apart = False
+    reproducible: Reproducibility | None = None
 
     def __init__(self, spec: ModelSpec, settings: EngineSettings) -> None:
         self._per_example = PerExample(spec)

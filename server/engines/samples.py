@@ -12,12 +12,16 @@ from server.engines import Engine
 from server.engines.batch_result import Array, Example, Outputs, RowError, as_array
 from server.engines.error_text import row_message
 from server.engines.measure import Lengths, fits
+from server.engines.stretching import stretch
 from server.errors import CertificationError
 from server.model_description import Bucket, TensorDescription
 from server.registry import ModelSpec
 
 SAMPLES = 64
 """How many samples are drawn from a function, generated, or kept of a list."""
+
+STRETCHED = 2
+"""How many examples are made as long as each bucket."""
 
 _LONGEST_GENERATED = 12
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -50,6 +54,13 @@ def draw_samples(spec: ModelSpec, engine: Engine, seed: int) -> list[Sample]:
             f"certified; give samples= that it accepts. The first error: {refused[0].message}"
         )
     return samples
+
+
+def stretched_samples(engine: Engine, samples: Sequence[Sample], lengths: Lengths) -> list[Sample]:
+    """Returns samples made of the two longest usable ones, each bounded size exactly that of `lengths`."""
+    usable = [sample.example for sample in samples if sample.usable]
+    longest = sorted(usable, key=lambda example: sum(engine.measure(example)))[-STRETCHED:]
+    return [_judge(engine, stretch(example, engine.inputs, engine.bounds, lengths)) for example in longest]
 
 
 def fill_batch(examples: Sequence[Example], measured: Sequence[Lengths], bucket: Bucket) -> list[Example]:

@@ -16,6 +16,7 @@ class EngineSettings(msgspec.Struct, frozen=True):
     compile_budget_s: seconds of compiling per signature after which remaining buckets stay plain TensorFlow.
     compile_cache: whether XLA's compiled programs are kept on disk between starts.
     max_batch_size: overrides the model's own, rows. seed: of the generated samples.
+    reproducible: whether answers must not depend on traffic, bit for bit; None leaves it to the model.
     """
 
     engine: str = "static"
@@ -27,3 +28,4 @@ class EngineSettings(msgspec.Struct, frozen=True):
     compile_cache: bool = True
     max_batch_size: int | None = None
     seed: int = 0
+    reproducible: bool | None = None

@@ -25,7 +25,7 @@ from server.engines.per_example import PerExample
 from server.engines.samples import fill_batch
 from server.engines.settings import EngineSettings
 from server.errors import CertificationError, ModelLoadError
-from server.model_description import BoundDescription, Bucket, BucketTime
+from server.model_description import BoundDescription, Bucket, BucketTime, Reproducibility
 from server.registry import ModelSpec
 from vectorizer import VectorizationError, vectorize
 
@@ -62,6 +62,8 @@ class StaticEngine:
     """Runs batches through `vectorize(function)`."""
 
     name = "static"
+    lengths_apart = False
+    reproducible: Reproducibility | None = None
 
     def __init__(self, spec: ModelSpec, settings: EngineSettings) -> None:
         self._name = spec.name

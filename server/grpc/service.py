@@ -19,6 +19,8 @@ from google.protobuf.message import DecodeError
 
 from server.dispatcher import Dispatcher
 from server.errors import BatchdError, InvalidInput, Unsupported
+from server.grpc.credentials import server_credentials
+from server.grpc.guard import Guard
 from server.grpc.infer import InferCall
 from server.grpc.messages import MESSAGES
 from server.lanes import Lanes
@@ -27,6 +29,7 @@ from server.open_inference import metadata
 from server.open_inference.request import InferSignature
 from server.provenance import headers_of
 from server.supervisor import Supervisor
+from server.tls import Tls
 
 _log = logging.getLogger("batchd.grpc")
 
@@ -159,17 +162,22 @@ class InferenceService:
         return {"models": metadata.repository_index(self._supervisor, ready_only=message.ready)}
 
 
-def create_server(service: InferenceService, address: str, body_limit_bytes: int) -> tuple[grpc.aio.Server, int]:
+def create_server(
+    service: InferenceService, address: str, body_limit_bytes: int, guard: Guard, tls: Tls | None = None
+) -> tuple[grpc.aio.Server, int]:
     """Returns a server, not started, and the port that it took. Raises OSError if it can't listen there."""
     options = [
         ("grpc.max_receive_message_length", body_limit_bytes),
         ("grpc.max_send_message_length", -1),
         ("grpc.so_reuseport", 0),
     ]
-    server = grpc.aio.server(options=options)
+    server = grpc.aio.server(interceptors=(guard,), options=options)
     server.add_generic_rpc_handlers((service.handler(),))
     try:
-        port = server.add_insecure_port(address)
+        if tls is None:
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, server_credentials(tls))
     except RuntimeError as error:
         raise OSError(str(error)) from None
     if port == 0:

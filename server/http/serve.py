@@ -20,6 +20,7 @@ from typing import Any
 
 import uvloop
 
+from server.access import Access
 from server.dispatcher import Dispatcher
 from server.engines.settings import EngineSettings
 from server.errors import BatchdError, Draining
@@ -30,6 +31,8 @@ from server.loading_progress import loading_progress
 from server.metrics import Metrics, new_registry
 from server.settings import Settings, SettingsError
 from server.supervisor import Supervisor
+from server.tls import Tls, read_tls, uvicorn_options
+from server.tokens import TokenFile
 from server.watchdog import Watchdog
 
 _log = logging.getLogger("batchd")
@@ -45,12 +48,18 @@ def serve(settings: Settings, locations: Sequence[str]) -> int:
         _log.info("setting %s", line)
     if warning := allow_descriptors(settings.connection_limit):
         _log.warning(warning)
+    tls = read_tls(settings)
+    tokens = TokenFile(settings.token_file) if settings.token_file else None
     listening = _listen(settings)
+    access = Access(address=listening.getsockname()[0], admin=settings.admin, tokens=tokens)
+    access.warn(with_tls=tls is not None)
     with listening:
-        return uvloop.run(_serve(settings, locations, listening))
+        return uvloop.run(_serve(settings, locations, listening, access, tls))
 
 
-async def _serve(settings: Settings, locations: Sequence[str], listening: socket.socket) -> int:
+async def _serve(
+    settings: Settings, locations: Sequence[str], listening: socket.socket, access: Access, tls: Tls | None
+) -> int:
     metrics = Metrics(new_registry(), triton_names=settings.triton_metrics)
     dispatcher = Dispatcher(
         queue_limit_examples=settings.queue_limit_examples,
@@ -85,13 +94,14 @@ async def _serve(settings: Settings, locations: Sequence[str], listening: socket
         supervisor,
         dispatcher,
         metrics,
+        access=access,
         body_limit_bytes=settings.body_limit_bytes,
         request_timeout_s=settings.request_timeout_s,
         element_limit=settings.element_limit,
         nonfinite=settings.nonfinite,
     )
-    listener = Listener(application, connections)
-    stop_grpc = await _start_grpc(supervisor, dispatcher, metrics, settings)
+    listener = Listener(application, connections, **uvicorn_options(tls))
+    stop_grpc = await _start_grpc(supervisor, dispatcher, metrics, settings, access, tls)
     stop = _on_signals(watchdog.kill_all)
     answering = asyncio.create_task(listener.serve(sockets=[listening]))
     loading = asyncio.create_task(_load(supervisor, settings, listening))
@@ -118,7 +128,12 @@ async def _serve(settings: Settings, locations: Sequence[str], listening: socket
 
 
 async def _start_grpc(
-    supervisor: Supervisor, dispatcher: Dispatcher, metrics: Metrics, settings: Settings
+    supervisor: Supervisor,
+    dispatcher: Dispatcher,
+    metrics: Metrics,
+    settings: Settings,
+    access: Access,
+    tls: Tls | None,
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
     """Starts the gRPC server, if a port is set for it, and returns what stops it.
 
@@ -127,6 +142,7 @@ async def _start_grpc(
     if settings.grpc_port is None:
         return None
     from server.grpc import closing
+    from server.grpc.guard import Guard
     from server.grpc.service import InferenceService, create_server
 
     service = InferenceService(
@@ -139,7 +155,8 @@ async def _start_grpc(
     )
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     try:
-        server, port = create_server(service, f"{host}:{settings.grpc_port}", settings.body_limit_bytes)
+        address = f"{host}:{settings.grpc_port}"
+        server, port = create_server(service, address, settings.body_limit_bytes, Guard(access, metrics), tls)
     except OSError as error:
         raise SettingsError(f"cannot listen for gRPC on {host}, port {settings.grpc_port}: {error}") from None
     await server.start()
@@ -150,7 +167,8 @@ async def _start_grpc(
 async def _load(supervisor: Supervisor, settings: Settings, listening: socket.socket) -> int:
     """Loads all models; returns the exit status that a failure asks for, or 0."""
     host, port = listening.getsockname()[:2]
-    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    scheme = "https" if settings.tls_certificate else "http"
+    address = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
     _log.info("batchd %s listens on %s; loading", product_version(), address)
     try:
         await supervisor.start()
@@ -225,4 +243,5 @@ def _engine_settings(settings: Settings) -> EngineSettings:
         compile_cache=settings.compile_cache,
         max_batch_size=settings.max_batch_size,
         seed=settings.seed,
+        reproducible=settings.reproducible,
     )

@@ -11,12 +11,14 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+
 from server.engines import Engine, build_engine
 from server.engines.batch_result import BatchResult, Example
 from server.engines.settings import EngineSettings
 from server.errors import ModelLoadError, UnknownModel
 from server.loading import choose_model, load_models
-from server.model_description import Bucket, BucketTime, ModelDescription, SignatureDescription
+from server.model_description import Bucket, BucketTime, Certification, ModelDescription, SignatureDescription
 from server.process.messages import Loaded, ModelSource, Progress
 from server.registry import ModelSpec
 
@@ -53,8 +55,14 @@ class ModelWorker:
             specs = load_models(source.location)
             on_message(Loaded(tuple(spec.name for spec in specs)))
             spec = choose_model(specs, source.model, source.location, source.version)
-        self._engine = self._prepare(spec, settings)
-        self.description = _describe(spec, self._engine, settings, device, specs, self._seconds, self._watch.count())
+        self._engine, certification = self._prepare(spec, settings)
+        described = _describe(spec, self._engine, settings, device, specs, self._seconds, self._watch.count())
+        reproducible = self._engine.reproducible
+        self.description = msgspec.structs.replace(
+            described,
+            certification={SIGNATURE: certification},
+            reproducible={SIGNATURE: reproducible} if reproducible else {},
+        )
         self._watch.reset()
 
     def run(self, signature: str, rows: Sequence[Example], bucket: Bucket) -> BatchResult:
@@ -68,7 +76,7 @@ class ModelWorker:
         """Lets go of the engine."""
         self._engine.close()
 
-    def _prepare(self, spec: ModelSpec, settings: EngineSettings) -> Engine:
+    def _prepare(self, spec: ModelSpec, settings: EngineSettings) -> tuple[Engine, Certification]:
         from server.engines.certify import certify
         from server.engines.samples import draw_samples
         from server.engines.warmup import warm_up
@@ -79,10 +87,10 @@ class ModelWorker:
         with self._phase("compile"):
             engine.prepare([sample.example for sample in samples if sample.usable], self._step)
         with self._phase("certify"):
-            certify(spec, engine, samples, self._step)
+            certification = certify(spec, engine, samples, self._step)
         with self._phase("warm"):
             warm_up(engine, samples, self._step)
-        return engine
+        return engine, certification
 
     def _step(self, phase: str, done: int, total: int) -> None:
         self._on_message(Progress(phase, done, total))
@@ -119,6 +127,7 @@ def _describe(
         report=engine.report,
         report_text=engine.report_text,
         max_length=spec.max_length,
+        lengths_apart=engine.lengths_apart,
     )
     return ModelDescription(
         name=spec.name,

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import httpx
 from prometheus_client import CollectorRegistry
 
+from server.access import Access
 from server.dispatcher import Dispatcher
 from server.engines.settings import EngineSettings
-from server.http.application import create_application
+from server.http.application import Application, create_application
 from server.http.connections import ConnectionLimits, Connections
 from server.http.listener import Listener
 from server.http.nonfinite import Nonfinite
@@ -38,6 +39,7 @@ class Service:
     connections: Connections
     listener: Listener
     listening: socket.socket
+    application: Application
 
     async def predict(self, model: str = "", **body) -> httpx.Response:
         """POSTs a body of these fields."""
@@ -56,6 +58,7 @@ async def running(
     drain_timeout_s: float = 10.0,
     engines: FakeEngines | FakeFiles | None = None,
     limits: ConnectionLimits | None = None,
+    access: Access | None = None,
     **prepared: Callable[[], FakeEngine],
 ) -> AsyncIterator[Service]:
     """Serves the prepared engines, or those of `engines`; with `wait`, once they are ready."""
@@ -77,6 +80,7 @@ async def running(
         supervisor,
         dispatcher,
         metrics,
+        access=access or Access(),
         body_limit_bytes=body_limit_bytes,
         request_timeout_s=request_timeout_s,
         element_limit=element_limit,
@@ -105,6 +109,7 @@ async def running(
                     connections,
                     listener,
                     listening,
+                    application,
                 )
             finally:
                 loading.cancel()

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from server.access import Access
+from server.grpc.guard import Guard
 from server.grpc.service import InferenceService, create_server
 from server.model_description import TensorDescription
 from server.registry import SERVED_DTYPES
@@ -84,7 +86,7 @@ class Background:
 
 
 @contextmanager
-def protocol_service(engines: FakeFiles | None = None) -> Iterator[Background]:
+def protocol_service(engines: FakeFiles | None = None, access: Access | None = None) -> Iterator[Background]:
     """Serves the models above, or those of `engines`, until the block ends."""
     started, done = threading.Event(), threading.Event()
     found: list[Background] = []
@@ -93,7 +95,7 @@ def protocol_service(engines: FakeFiles | None = None) -> Iterator[Background]:
         models = [echo, add, half_plus_three, shout, repeat, matrix, slow]
         prepared = {engine.__name__: engine for engine in models}
         limits = {"body_limit_bytes": LIMIT_BYTES, "element_limit": 100_000}
-        async with running(**limits, engines=engines, **prepared) as service:
+        async with running(**limits, engines=engines, access=access, **prepared) as service:
             inference = InferenceService(
                 service.supervisor,
                 service.dispatcher,
@@ -102,7 +104,9 @@ def protocol_service(engines: FakeFiles | None = None) -> Iterator[Background]:
                 request_timeout_s=10.0,
                 element_limit=100_000,
             )
-            server, port = create_server(inference, "127.0.0.1:0", LIMIT_BYTES)
+            server, port = create_server(
+                inference, "127.0.0.1:0", LIMIT_BYTES, Guard(access or Access(), service.metrics)
+            )
             await server.start()
             found.append(Background(f"127.0.0.1:{service.port}", f"127.0.0.1:{port}", service))
             started.set()

@@ -52,8 +52,9 @@ class TfsFormat:
         request_timeout_s: float,
         element_limit: int,
         nonfinite: Nonfinite,
+        example_limit: int,
     ) -> None:
-        self._lanes = Lanes(supervisor, metrics, TfsCodec)
+        self._lanes = Lanes(supervisor, metrics, partial(TfsCodec, example_limit=example_limit))
         self._request_timeout_s = request_timeout_s
         self._element_limit = element_limit
         self._nonfinite: Nonfinite = nonfinite

@@ -245,3 +245,17 @@ def test_stale_deadlines_do_not_pile_up():
         add(core, id, deadline=1e6)
         core.completed(core.next_action(0.0).batch, 1 * US)
     assert len(core._deadlines) < 1100
+
+
+def test_lengths_apart_never_share_a_batch():
+    buckets = [Shape(rows, (length,)) for length in (8, 16) for rows in (1, 4)]
+    core = scheduler(buckets=buckets, seconds=[1e-3, 1e-3, 1e-3, 1e-3], lengths_apart=True)
+    add(core, 1, 2, 3, lengths=((5,),))
+    add(core, 4, 5, lengths=((12,),))
+    add(core, 6, lengths=((7,),))
+    sent = []
+    for _ in range(2):
+        action = core.next_action(0.0)
+        sent.append((ids(action), action.batch.bucket.lengths))
+        core.completed(action.batch, 1e-3)
+    assert sent == [([1, 2, 3, 6], (8,)), ([4, 5], (16,))]

@@ -9,7 +9,7 @@ from server.engines.batch_result import BatchResult, BatchStats, RowError
 from server.engines.certify import certify
 from server.engines.samples import as_example, draw_samples
 from server.errors import CertificationError
-from server.model_description import Bucket, BucketTime, TensorDescription
+from server.model_description import BoundDescription, Bucket, BucketTime, TensorDescription
 from server.registry import ModelSpec
 
 X = TensorDescription("x", "float32", [2])
@@ -38,6 +38,8 @@ class Engine:
     inputs = (X,)
     outputs = (TensorDescription("y", "float32", [2]),)
     bounds = ()
+    lengths_apart = False
+    reproducible = None
 
     def __init__(self, spoil=lambda answer, row, rows: answer):
         self.spoil = spoil
@@ -167,3 +169,59 @@ def test_the_same_seed_gives_the_same_samples():
     first, second = (draw_samples(make_spec(), Engine(), seed=7) for _ in range(2))
     for a, b in zip(first, second, strict=True):
         np.testing.assert_array_equal(a.example[0], b.example[0])
+
+
+class TakesAnyLength(Engine):
+    """Adds up; `wrong_from` is the length from which the sum is one too large."""
+
+    inputs = (TensorDescription("x", "float32", [None]),)
+    outputs = (TensorDescription("y", "float32", []),)
+    bounds = (BoundDescription("x", 0),)
+
+    def __init__(self, wrong_from):
+        super().__init__()
+        self.wrong_from = wrong_from
+
+    def per_example(self, example):
+        return (example[0].sum(),)
+
+    def buckets(self):
+        return [BucketTime(Bucket(rows, (8,)), 0.0) for rows in (1, 2)]
+
+    def measure(self, example):
+        return (len(example[0]),)
+
+    def run(self, rows, bucket):
+        self.batches.append((len(rows), bucket))
+        answers = [(row[0].sum() + np.float32(len(row[0]) >= self.wrong_from),) for row in rows]
+        return BatchResult(answers, BatchStats())
+
+
+def certify_lengths(engine, **changes):
+    spec = make_spec(input_tensors=engine.inputs, samples=[[1.0, 2.0], [1.0, 2.0, 3.0]], **changes)
+    return certify(spec, engine, draw_samples(spec, engine, 0), lambda *step: None)
+
+
+@pytest.mark.parametrize("wrong_from", [8, 13])
+def test_a_bucket_is_certified_at_its_full_length_and_beyond(wrong_from):
+    with pytest.raises(CertificationError, match=r"differs by up to 1 where .* \(relative tolerance 1e-05\)"):
+        certify_lengths(TakesAnyLength(wrong_from))
+
+
+def test_lengths_that_the_model_refuses_are_not_tried():
+    engine = TakesAnyLength(wrong_from=13)
+    certification = certify_lengths(engine, max_length=8)
+    assert (certification.samples, certification.stretched, certification.refused) == (2, 2, 0)
+
+
+def test_certification_says_what_was_compared_and_how_far_apart_it_was():
+    engine = Engine(lambda answer, row, rows: (answer[0] * np.float32(1 + 3e-6),))
+    certification = certify(spec := make_spec(), engine, draw_samples(spec, engine, 0), lambda *step: None)
+    (output,) = certification.outputs
+    assert certification.buckets == 3
+    assert certification.batches == len(engine.batches)
+    assert certification.rows == sum(rows for rows, _ in engine.batches)
+    assert 0 < certification.refused < 64
+    assert (output.name, output.tolerance, output.near_ties) == ("y", 1e-5, 0)
+    assert 0 < output.largest_difference < output.allowed_difference
+    assert output.values >= 40
