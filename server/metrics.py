@@ -271,6 +271,10 @@ class Metrics:
         """Counts a request that was answered before its model and signature were known."""
         self.requests.labels("", "", "", "", str(code)).inc()
 
+    def count_ended_connection(self, reason: str) -> None:
+        """Counts a connection that the server ends before its client does."""
+        self.connections_ended.labels(reason).inc()
+
     def forget_ready(self, model: str, version: str) -> None:
         """Shows no readiness any more of a version that is gone for good; its counters stay."""
         self.ready.remove(model, version)
