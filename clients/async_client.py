@@ -25,6 +25,7 @@ class AsyncClient:
         *,
         timeout_s: float = 30.0,
         retries: int = 0,
+        headers: Mapping[str, str] | None = None,
         token: str | None = None,
         verify: exchange.Verify = True,
         transport: httpx.AsyncBaseTransport | None = None,
@@ -37,7 +38,7 @@ class AsyncClient:
             timeout=timeout_s,
             verify=exchange.trusted(verify),
             transport=transport,
-            headers=exchange.headers(token),
+            headers={**exchange.headers(token), **(headers or {})},
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
         )
         self._descriptions: dict[str, dict[str, Any]] = {}
@@ -50,11 +51,12 @@ class AsyncClient:
         *,
         signature: str | None = None,
         timeout_ms: float | None = None,
+        headers: Mapping[str, str] | None = None,
         **named_inputs: Any,
     ) -> Prediction:
         """Outputs of `model` for one example; see `Client.predict`."""
         body = exchange.predict_body(inputs, named_inputs, signature=signature, timeout_ms=timeout_ms)
-        response = await self._send("POST", exchange.predict_path(model), body)
+        response = await self._send("POST", exchange.predict_path(model), body, headers)
         return exchange.read_prediction(response, await self._declared_outputs(model, signature or "predict"))
 
     async def models(self) -> Any:
@@ -109,11 +111,13 @@ class AsyncClient:
                 return {}
         return exchange.declared_tensors(self._descriptions[model], signature, "outputs")
 
-    async def _send(self, method: str, path: str, body: bytes | None = None) -> httpx.Response:
+    async def _send(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> httpx.Response:
         attempt = 0
         while True:
             try:
-                response = await self._exchange_once(method, path, body)
+                response = await self._exchange_once(method, path, body, headers)
                 if response.is_success:
                     return response
                 exchange.raise_server_error(response)
@@ -124,9 +128,11 @@ class AsyncClient:
             await asyncio.sleep(wait_s)
             attempt += 1
 
-    async def _exchange_once(self, method: str, path: str, body: bytes | None = None) -> httpx.Response:
-        headers = {"content-type": "application/json"} if body is not None else None
+    async def _exchange_once(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> httpx.Response:
+        sent = {**(headers or {}), **({"content-type": "application/json"} if body is not None else {})}
         try:
-            return await self._http.request(method, path, content=body, headers=headers)
+            return await self._http.request(method, path, content=body, headers=sent)
         except httpx.HTTPError as error:
             exchange.raise_unreachable(error, self.url, self.timeout_s)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @click.option("--signature", default="predict", show_default=True, help="Which signature of the model.")
 @click.option("--timeout-ms", type=float, help="Deadline for the server, milliseconds.")
 @click.option("--retries", type=click.IntRange(0), default=0, show_default=True, help="How often to retry a refusal.")
+@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Header to send; may be repeated.")
 @click.option(
     "--token",
     envvar="BATCHD_TOKEN",
@@ -41,6 +42,7 @@ def predict(
     signature: str,
     timeout_ms: float | None,
     retries: int,
+    headers: tuple[str, ...],
     token: str | None,
     ca: str | None,
     verbose: bool,
@@ -60,7 +62,7 @@ def predict(
     from clients.wire import encode_inputs, to_json
 
     try:
-        client = Client(url, retries=retries, token=token, verify=ca or True)
+        client = Client(url, retries=retries, token=token, verify=ca or True, headers=_named_headers(headers))
     except (ValueError, OSError) as error:
         raise click.UsageError(f"--ca {ca}: {error}" if isinstance(error, OSError) else f"--token: {error}") from None
     with client:
@@ -79,9 +81,20 @@ def predict(
         provenance = prediction.provenance
         click.echo(
             f"batch of {_known(provenance.batch_size)}, queued {_known(provenance.queue_ms)} ms, "
-            f"computed in {_known(provenance.compute_ms)} ms",
+            f"computed in {_known(provenance.compute_ms)} ms"
+            + (f"; request {provenance.request_id}" if provenance.request_id else ""),
             err=True,
         )
+
+
+def _named_headers(arguments: Sequence[str]) -> dict[str, str]:
+    headers = {}
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"{argument!r}: expected NAME=VALUE")
+        headers[name] = value
+    return headers
 
 
 def _known(value: float | None) -> str:

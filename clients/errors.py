@@ -35,7 +35,12 @@ class NotReady(ClientError, TimeoutError):
 
 
 class ServerError(ClientError):
-    """The server answered with an error: `.status` is the HTTP status, `str()` the server's sentence."""
+    """The server answered with an error: `.status` is the HTTP status, `str()` the server's sentence.
+
+    `.request_id`: what the server's log calls the request; None where it didn't say.
+    """
+
+    request_id: str | None = None
 
     def __init__(self, message: str, *, status: int) -> None:
         super().__init__(message)

@@ -79,7 +79,9 @@ def read_json(response: httpx.Response) -> Any:
 def raise_server_error(response: httpx.Response) -> NoReturn:
     """Raise the exception that belongs to a reply that isn't a success."""
     retry_after = response.headers.get("retry-after")
-    raise error_of_status(response.status_code, _server_sentence(response), retry_after)
+    error = error_of_status(response.status_code, _server_sentence(response), retry_after)
+    error.request_id = response.headers.get("x-request-id")
+    raise error
 
 
 def _server_sentence(response: httpx.Response) -> str:

@@ -14,20 +14,23 @@ class Provenance:
     batch_size: examples that were computed together, this one included.
     queue_ms: time from arrival to the start of the batch, milliseconds.
     compute_ms: time of the batch in the engine, milliseconds.
+    request_id: what the server's log calls the request.
     """
 
     batch_size: int | None = None
     queue_ms: float | None = None
     compute_ms: float | None = None
+    request_id: str | None = None
 
     @classmethod
     def from_headers(cls, headers: Mapping[str, str]) -> Provenance:
-        """Read the X-Batchd-* headers; `headers` must look names up in lower case."""
+        """Read the X-Batchd-* headers and X-Request-Id; `headers` must look names up in lower case."""
         batch_size = _number(headers.get("x-batchd-batch-size"))
         return cls(
             batch_size=None if batch_size is None else int(batch_size),
             queue_ms=_number(headers.get("x-batchd-queue-ms")),
             compute_ms=_number(headers.get("x-batchd-compute-ms")),
+            request_id=headers.get("x-request-id"),
         )
 
 

@@ -23,6 +23,7 @@ class Client:
     timeout_s: longest wait for a connection, and for a reply.
     retries: how many more times to send a request that was refused (503) or never reached the server; 0 by
         default. A request that may have been computed is never sent again.
+    headers: to send with every request, e.g. for a proxy on the way.
     token: shown to the server with every request; it goes to no other host.
     verify: what an https server must show: True, a certificate that this machine trusts; the path of a PEM file, one
         signed by an authority in it; an SSLContext, e.g. with a certificate of your own for a server that wants one.
@@ -35,6 +36,7 @@ class Client:
         *,
         timeout_s: float = 30.0,
         retries: int = 0,
+        headers: Mapping[str, str] | None = None,
         token: str | None = None,
         verify: exchange.Verify = True,
         transport: httpx.BaseTransport | None = None,
@@ -47,7 +49,7 @@ class Client:
             timeout=timeout_s,
             verify=exchange.trusted(verify),
             transport=transport,
-            headers=exchange.headers(token),
+            headers={**exchange.headers(token), **(headers or {})},
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
         )
         self._descriptions: dict[str, dict[str, Any]] = {}
@@ -60,21 +62,23 @@ class Client:
         *,
         signature: str | None = None,
         timeout_ms: float | None = None,
+        headers: Mapping[str, str] | None = None,
         **named_inputs: Any,
     ) -> Prediction:
         """Outputs of `model` for one example.
 
-        Inputs are given by keyword, or in a mapping where a name is taken (`signature`, `timeout_ms`). Each
-        is a numpy array, a number, str, bytes, or nested lists of these, without a batch dimension.
+        Inputs are given by keyword, or in a mapping where a name is taken (`signature`, `timeout_ms`, `headers`).
+        Each is a numpy array, a number, str, bytes, or nested lists of these, without a batch dimension.
 
         signature: "predict" unless said otherwise.
         timeout_ms: deadline that the server is to keep, counted from arrival there.
+        headers: to send with this request, e.g. `X-Request-Id`, which the server's log repeats, or `traceparent`.
 
         Raises InvalidInput, NotFound, PayloadTooLarge, Overloaded, DeadlineExceeded, ServerError or
         ConnectionFailed (see `clients.errors`).
         """
         body = exchange.predict_body(inputs, named_inputs, signature=signature, timeout_ms=timeout_ms)
-        response = self._send("POST", exchange.predict_path(model), body)
+        response = self._send("POST", exchange.predict_path(model), body, headers)
         return exchange.read_prediction(response, self._declared_outputs(model, signature or "predict"))
 
     def models(self) -> Any:
@@ -129,11 +133,13 @@ class Client:
                 return {}
         return exchange.declared_tensors(self._descriptions[model], signature, "outputs")
 
-    def _send(self, method: str, path: str, body: bytes | None = None) -> httpx.Response:
+    def _send(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> httpx.Response:
         attempt = 0
         while True:
             try:
-                response = self._exchange_once(method, path, body)
+                response = self._exchange_once(method, path, body, headers)
                 if response.is_success:
                     return response
                 exchange.raise_server_error(response)
@@ -144,9 +150,11 @@ class Client:
             time.sleep(wait_s)
             attempt += 1
 
-    def _exchange_once(self, method: str, path: str, body: bytes | None = None) -> httpx.Response:
-        headers = {"content-type": "application/json"} if body is not None else None
+    def _exchange_once(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> httpx.Response:
+        sent = {**(headers or {}), **({"content-type": "application/json"} if body is not None else {})}
         try:
-            return self._http.request(method, path, content=body, headers=headers)
+            return self._http.request(method, path, content=body, headers=sent)
         except httpx.HTTPError as error:
             exchange.raise_unreachable(error, self.url, self.timeout_s)

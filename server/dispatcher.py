@@ -24,14 +24,15 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextvars import Context
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
-from typing import Protocol
+from typing import Any, Protocol
 
 from server.core.records import Batch, LaneSettings, Part, Reason, Request, RunBatch, WaitUntil
 from server.core.scheduler import Scheduler
-from server.engines.batch_result import BatchResult, Example, Outputs, RowError
+from server.engines.batch_result import BatchResult, BatchStats, Example, Outputs, RowError
 from server.engines.measure import Measure
 from server.errors import (
     BatchdError,
@@ -42,11 +43,14 @@ from server.errors import (
 )
 from server.metrics import LaneMetrics, Metrics
 from server.model_description import Bucket, ModelDescription, SignatureDescription
+from server.request_context import RequestContext, current_request
 from server.tensors import check_count
+from server.tracing import BatchTrace, Tracing
 from server.verdicts import check_ownership, refused, rejected
 
 _log = logging.getLogger("batchd.dispatcher")
 
+_NO_STATS = BatchStats()
 _BETWEEN_BATCHES_S = 0.0003
 """What a batch takes besides its engine's own work, until it has been seen: on an idle machine."""
 
@@ -95,6 +99,8 @@ class Provenance:
     """How a request was served: its batch, why that was sent, and where the time went (seconds).
 
     Of a request that took several batches: the last one's, the wait of its first row, and the computing of all.
+    `compute_s` is what callers wait for a batch; in the engine, it consists of `assembly_s`, `execute_s` and
+    `split_s`. `batch_id`: the last batch's number.
     `reproducible`: what the bits of the answer are certified not to depend on; empty where they are not.
     """
 
@@ -105,6 +111,10 @@ class Provenance:
     queue_s: float
     compute_s: float
     batches: int = 1
+    assembly_s: float = 0.0
+    execute_s: float = 0.0
+    split_s: float = 0.0
+    batch_id: int = 0
     reproducible: str = ""
 
 
@@ -125,9 +135,13 @@ class _Waiting:
     arrived_at: float
     answers: list[Outputs | None]
     missing: int
+    context: RequestContext | None = None
     queue_s: float = 0.0
     compute_s: float = 0.0
     batches: int = 0
+    assembly_s: float = 0.0
+    execute_s: float = 0.0
+    split_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -186,6 +200,7 @@ class Dispatcher:
         metrics: Metrics,
         max_delay_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
+        tracing: Tracing | None = None,
     ) -> None:
         self._core = Scheduler(queue_limit_examples, queue_limit_bytes, _BETWEEN_BATCHES_S)
         self._faults_at: list[float] = []
@@ -193,6 +208,8 @@ class Dispatcher:
         self._max_delay_s = max_delay_s
         self._metrics = metrics
         self._clock = clock
+        self._tracing = tracing
+        self._of_no_request = Context()
         self._attached: dict[int, _Attached] = {}
         self._last_attached = 0
         self._lanes_by_key: dict[object, _Lane] = {}
@@ -206,6 +223,7 @@ class Dispatcher:
         self._running_model = ""
         self._emptied = asyncio.Event()
         metrics.queue_bytes.set_function(lambda: self._core.bytes_queued)
+        metrics.in_flight.set_function(lambda: len(self._waiting))
 
     def attach(self, model: ModelDescription, runner: BatchRunner) -> int:
         """Opens the lanes of a model that is ready; returns the number by which requests name this engine.
@@ -282,11 +300,13 @@ class Dispatcher:
         if refusal := self._core.add(queued, now):
             raise refused(refusal)
         loop = asyncio.get_running_loop()
-        waiting = self._waiting[id] = _Waiting(loop.create_future(), examples, now, [None] * count, count)
+        context = current_request.get()
+        waiting = self._waiting[id] = _Waiting(loop.create_future(), examples, now, [None] * count, count, context)
         lane.attached.waiting += 1
         if not self._step_is_due:
             self._step_is_due = True
-            loop.call_soon(self._step)
+            # What it starts runs for other requests, too: in the context of this one it would be logged as its own.
+            loop.call_soon(self._step, context=self._of_no_request)
         try:
             return await waiting.future
         except asyncio.CancelledError:
@@ -468,7 +488,8 @@ class Dispatcher:
         reason: Reason,
         sent_at: float,
     ) -> None:
-        watchdog = asyncio.get_running_loop().call_later(self._batch_timeout_s, self._end_stuck_engine, lane)
+        about = partial(_about, lane, batch, parts)
+        watchdog = asyncio.get_running_loop().call_later(self._batch_timeout_s, self._end_stuck_engine, lane, about)
         rows = [example for waiting, part in parts for example in map(waiting.examples.__getitem__, part.rows)]
         owners = [part.request_id for _, part in parts for _ in part.rows]
         outcome: BatchResult | BatchdError
@@ -476,12 +497,12 @@ class Dispatcher:
             outcome = await lane.runner.run(lane.signature, rows, bucket, owners)
             check_ownership(lane.model, owners, outcome)
         except OwnershipError as error:
-            _log.critical(error.message)
+            _log.critical(error.message, extra=about())
             outcome = error
         except BatchdError as error:
             outcome = error
         except Exception as error:
-            _log.exception("a batch of %d for model %r failed", len(rows), lane.model)
+            _log.exception("a batch of %d for model %r failed", len(rows), lane.model, extra=about())
             outcome = BatchdError(f"model {lane.model!r} failed on a batch: {type(error).__name__}: {error}")
         watchdog.cancel()
         compute_s = self._clock() - sent_at
@@ -490,7 +511,7 @@ class Dispatcher:
         if isinstance(outcome, BatchResult):
             stats = outcome.stats
             execute_s = stats.assembly_s + stats.compute_s + stats.split_s
-            between_s = compute_s - execute_s if execute_s else 0.0
+            between_s = max(0.0, compute_s - execute_s) if execute_s else 0.0
             self._core.completed(batch, execute_s or compute_s, between_s, representative=not stats.isolated)
         else:
             self._core.completed(batch, compute_s, representative=False)
@@ -501,20 +522,38 @@ class Dispatcher:
             for waiting, _ in parts:
                 if not waiting.missing and not waiting.future.done():
                     padding_ratio = outcome.stats.padding_ratio
-                    reply = _whole(waiting, len(rows), bucket, padding_ratio, reason, lane.reproducible)
+                    reply = _whole(waiting, batch, bucket, padding_ratio, reason, lane.reproducible)
                     waiting.future.set_result(reply)
         for waiting, failure in failures:
             _settle(waiting, failure)
+        if self._tracing is not None:
+            trace = BatchTrace(
+                lane.labels, batch.id, batch.rows, _bucket_name(batch), reason, sent_at, compute_s, outcome
+            )
+            self._trace(self._tracing, trace, parts)
+
+    def _trace(self, tracing: Tracing, batch: BatchTrace, parts: list[tuple[_Waiting, Part]]) -> None:
+        """Tells of a batch before its callers go on; whatever comes of that is no reason to fail them."""
+        try:
+            tracing.batch_ended(
+                batch, [(waiting.context, waiting.arrived_at) for waiting, _ in parts if waiting.context]
+            )
+        except Exception:
+            _log.exception("tracing failed")
 
     def _hand_out(
         self, parts: list[tuple[_Waiting, Part]], outcome: BatchResult | BatchdError, compute_s: float
     ) -> list[tuple[_Waiting, BatchdError]]:
         """Gives every request its rows; what is left of one that fails here leaves the queue. Returns those."""
         failures: list[tuple[_Waiting, BatchdError]] = []
+        stats = outcome.stats if isinstance(outcome, BatchResult) else _NO_STATS
         row = 0
         for waiting, part in parts:
             waiting.batches += 1
             waiting.compute_s += compute_s
+            waiting.assembly_s += stats.assembly_s
+            waiting.execute_s += stats.compute_s
+            waiting.split_s += stats.split_s
             if isinstance(outcome, BatchdError):
                 failures.append((waiting, outcome))
             else:
@@ -534,17 +573,22 @@ class Dispatcher:
             self._core.cancel(part.request_id)
         return failures
 
-    def _end_stuck_engine(self, lane: _Lane) -> None:
-        _log.error("model %r: a batch ran for more than %g s; killing its engine", lane.model, self._batch_timeout_s)
+    def _end_stuck_engine(self, lane: _Lane, about: Callable[[], dict[str, Any]]) -> None:
+        message = "model %r: a batch ran for more than %g s; killing its engine"
+        _log.error(message, lane.model, self._batch_timeout_s, extra=about())
         self._metrics.hung_engines.labels(lane.model, "batch").inc()
         lane.runner.kill()
 
     def _count(self, lane: _Lane, result: BatchResult, compute_s: float) -> None:
         stats, metrics = result.stats, lane.metrics
         metrics.count_batch(stats, compute_s)
+        metrics.tally.add_batch(len(result.rows), stats)
         if stats.compiles > lane.compiles:
-            metrics.compiles_serving.inc(stats.compiles - lane.compiles)
+            new = stats.compiles - lane.compiles
+            metrics.compiles_serving.inc(new)
             lane.compiles = stats.compiles
+            message = "model %r: %d traces or compiles while serving, which warming up should have done; callers waited"
+            _log.warning(message, lane.model, new)
 
     def _answer_expired(self, ids: tuple[int, ...], now: float) -> None:
         for id in ids:
@@ -563,12 +607,30 @@ def _settle(waiting: _Waiting, error: BatchdError) -> None:
 
 
 def _whole(
-    waiting: _Waiting, batch_size: int, bucket: Bucket, padding_ratio: float, reason: Reason, reproducible: str
+    waiting: _Waiting, batch: Batch, bucket: Bucket, padding_ratio: float, reason: Reason, reproducible: str
 ) -> PredictReply:
     """The reply to a request that has all its answers; the last of its batches is the one described."""
-    how = Provenance(batch_size, bucket, padding_ratio, reason, waiting.queue_s, waiting.compute_s, waiting.batches)
-    how.reproducible = reproducible
+    how = Provenance(
+        batch.rows,
+        bucket,
+        padding_ratio,
+        reason,
+        waiting.queue_s,
+        waiting.compute_s,
+        waiting.batches,
+        waiting.assembly_s,
+        waiting.execute_s,
+        waiting.split_s,
+        batch.id,
+        reproducible,
+    )
     return PredictReply([answer for answer in waiting.answers if answer is not None], how)
+
+
+def _about(lane: _Lane, batch: Batch, parts: list[tuple[_Waiting, Part]]) -> dict[str, Any]:
+    """What log lines about a batch carry: its requests, too."""
+    requests = [waiting.context.id.decode() for waiting, _ in parts if waiting.context]
+    return {"model": lane.model, "signature": lane.signature, "batch": batch.id, "requests": requests}
 
 
 def _bucket_name(batch: Batch) -> str:

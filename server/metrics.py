@@ -8,9 +8,7 @@ and kept in a `LaneMetrics`, because `labels()` costs more than `observe()`.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import (
     CollectorRegistry,
@@ -30,6 +28,7 @@ from prometheus_client.registry import Collector
 
 from server.engines.batch_result import BatchStats
 from server.model_description import ModelDescription
+from server.tally import AnswerTimes, Tally
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
@@ -205,6 +204,18 @@ class Metrics:
             ("model",),
             registry=registry,
         )
+        self.failures = Counter(
+            "batchd_request_failures_total",
+            "Requests that did not get an answer, by HTTP status code and reason: an outcome as above, or invalid, "
+            "unknown_model, method, internal. Without a model where that was not known yet.",
+            (*_LANE, "code", "reason"),
+            registry=registry,
+        )
+        self.in_flight = Gauge(
+            "batchd_in_flight_requests",
+            "Requests that are queued or computed at the moment, of all models.",
+            registry=registry,
+        )
         self.ready = Gauge(
             "batchd_model_ready", "1 while the model can answer, else 0.", ("model", "version"), registry=registry
         )
@@ -267,9 +278,22 @@ class Metrics:
             found = self._lanes[labels] = LaneMetrics(self, labels)
         return found
 
-    def count_unplaced(self, code: int) -> None:
+    def count_unplaced(self, code: int, reason: str = "failed") -> None:
         """Counts a request that was answered before its model and signature were known."""
         self.requests.labels("", "", "", "", str(code)).inc()
+        self.failures.labels("", "", "", "", str(code), reason).inc()
+
+    def tally(self, model: str, version: str) -> Tally:
+        """Returns the sums over all lanes of a model's version."""
+        return Tally.of(lane.tally for lane in self.lanes_of(model, version))
+
+    def lanes_of(self, model: str, version: str) -> Iterable[LaneMetrics]:
+        """All lanes of a model's version: its signatures and engines."""
+        return (lane for labels, lane in self._lanes.items() if labels[:2] == (model, version))
+
+    def versions(self) -> Iterable[tuple[str, str]]:
+        """Every model and version that something was counted for, once."""
+        return dict.fromkeys(labels[:2] for labels in self._lanes)
 
     def count_ended_connection(self, reason: str) -> None:
         """Counts a connection that the server ends before its client does."""
@@ -284,26 +308,14 @@ class Metrics:
         return generate_latest(self.registry)
 
 
-@dataclass(slots=True)
-class Tally:
-    """Sums over the requests of one lane, as the Open Inference Protocol's statistics have them. Times in seconds."""
-
-    succeeded: int = 0
-    succeeded_s: float = 0.0
-    failed: int = 0
-    failed_s: float = 0.0
-    examples: int = 0
-    queue_s: float = 0.0
-    compute_s: float = 0.0
-
-
 class LaneMetrics:
     """The metrics with one set of labels filled in."""
 
     def __init__(self, metrics: Metrics, labels: tuple[str, str, str, str]) -> None:
         self._metrics = metrics
-        self._labels = labels
+        self.labels = labels
         self._requests: dict[int, Counter] = {}
+        self._failures: dict[tuple[int, str], Counter] = {}
         self._dispatches: dict[str, Counter] = {}
         self.tally = Tally()
         self.request_duration = metrics.request_duration.labels(*labels)
@@ -329,23 +341,19 @@ class LaneMetrics:
         self.nodes = metrics.nodes.labels(*labels)
         self.queue_depth = metrics.queue_depth.labels(*labels)
 
-    def count(self, code: int, seconds: float) -> None:
-        """Counts an answered request by its status, and how long it took."""
+    def count(self, code: int, seconds: float, reason: str = "failed") -> None:
+        """Counts a request that got no answer, by its status and why, and how long that took."""
         self.requests(code).inc()
         self.request_duration.observe(seconds)
-        if code != 200:
-            self.tally.failed += 1
-            self.tally.failed_s += seconds
+        self.failures(code, reason).inc()
+        self.tally.add_failure(reason, seconds)
 
-    def count_answer(self, seconds: float, examples: int, queue_s: float, compute_s: float) -> None:
+    def count_answer(self, seconds: float, examples: int, times: AnswerTimes, serialise_s: float) -> None:
         """Counts a request that got its answer."""
-        self.count(200, seconds)
-        tally = self.tally
-        tally.succeeded += 1
-        tally.succeeded_s += seconds
-        tally.examples += examples
-        tally.queue_s += queue_s
-        tally.compute_s += compute_s
+        self.requests(200).inc()
+        self.request_duration.observe(seconds)
+        self.serialise_duration.observe(serialise_s)
+        self.tally.add_answer(seconds, examples, times, serialise_s)
 
     def count_batch(self, stats: BatchStats, seconds: float) -> None:
         """Counts a batch that ran, `seconds` from sending it to its return."""
@@ -365,37 +373,44 @@ class LaneMetrics:
         if stats.isolated:
             self.isolated.inc(stats.isolated)
 
-    def batches(self) -> int:
-        """How many batches were sent."""
-        samples = [sample for family in self.batch_size.collect() for sample in family.samples]
-        return sum(int(sample.value) for sample in samples if sample.name.endswith("_count"))
+    def waiting(self) -> int:
+        """How many examples wait to be sent."""
+        return sum(int(sample.value) for family in self.queue_depth.collect() for sample in family.samples)
 
     def requests(self, code: int) -> Counter:
         """The counter of requests answered with this status."""
         found = self._requests.get(code)
         if found is None:
-            found = self._requests[code] = self._metrics.requests.labels(*self._labels, str(code))
+            found = self._requests[code] = self._metrics.requests.labels(*self.labels, str(code))
+        return found
+
+    def failures(self, code: int, reason: str) -> Counter:
+        """The counter of requests that failed so."""
+        found = self._failures.get((code, reason))
+        if found is None:
+            found = self._metrics.failures.labels(*self.labels, str(code), reason)
+            self._failures[code, reason] = found
         return found
 
     def dispatches(self, reason: str) -> Counter:
         """The counter of batches sent for this reason."""
         found = self._dispatches.get(reason)
         if found is None:
-            found = self._dispatches[reason] = self._metrics.dispatches.labels(*self._labels, reason)
+            found = self._dispatches[reason] = self._metrics.dispatches.labels(*self.labels, reason)
         return found
 
     def outcomes(self, outcome: str) -> Counter:
         """The counter of requests that ended so."""
         found = self._outcomes.get(outcome)
         if found is None:
-            found = self._outcomes[outcome] = self._metrics.outcomes.labels(*self._labels, outcome)
+            found = self._outcomes[outcome] = self._metrics.outcomes.labels(*self.labels, outcome)
         return found
 
     def batches_in(self, bucket: str) -> Counter:
         """The counter of batches that ran in this bucket."""
         found = self._bucket_batches.get(bucket)
         if found is None:
-            found = self._bucket_batches[bucket] = self._metrics.bucket_batches.labels(*self._labels, bucket)
+            found = self._bucket_batches[bucket] = self._metrics.bucket_batches.labels(*self.labels, bucket)
         return found
 
 
@@ -410,31 +425,28 @@ def show_certification(metrics: Metrics, model: ModelDescription) -> None:
 
 
 _TRITON_FAILURES = {
-    "rejected": "BACKEND",
-    "engine_died": "BACKEND",
     "cancelled": "CANCELED",
-    "queue_full": "REJECTED",
-    "unreachable": "REJECTED",
-    "expired": "REJECTED",
-    "draining": "REJECTED",
+    **dict.fromkeys(("rejected", "engine_died", "failed", "internal", "disowned"), "BACKEND"),
+    **dict.fromkeys(("queue_full", "unreachable", "expired", "draining", "unavailable"), "REJECTED"),
 }
-_TRITON_SUMS = {
-    "batchd_batch_size_sum": ("nv_inference_count", 1.0),
-    "batchd_batch_size_count": ("nv_inference_exec_count", 1.0),
-    "batchd_request_duration_seconds_sum": ("nv_inference_request_duration_us", 1e6),
-    "batchd_queue_duration_seconds_sum": ("nv_inference_queue_duration_us", 1e6),
-    "batchd_assembly_duration_seconds_sum": ("nv_inference_compute_input_duration_us", 1e6),
-    "batchd_execute_duration_seconds_sum": ("nv_inference_compute_infer_duration_us", 1e6),
-    "batchd_split_duration_seconds_sum": ("nv_inference_compute_output_duration_us", 1e6),
-    "batchd_queue_depth": ("nv_inference_pending_request_count", 1.0),
+_TRITON_TIMES: dict[str, Callable[[Tally], float]] = {
+    "nv_inference_request_duration_us": lambda tally: tally.succeeded_s,
+    "nv_inference_queue_duration_us": lambda tally: tally.queue_s,
+    "nv_inference_compute_input_duration_us": lambda tally: tally.input_s,
+    "nv_inference_compute_infer_duration_us": lambda tally: tally.infer_s,
+    "nv_inference_compute_output_duration_us": lambda tally: tally.output_s,
 }
+_TRITON_NAMES = (
+    *("nv_inference_count", "nv_inference_exec_count", "nv_inference_pending_request_count"),
+    *_TRITON_TIMES,
+)
 
 
 class _TritonNames(Collector):
-    """Our metrics once more, under Triton's names and labels, for boards that were made for Triton.
+    """What the protocol's statistics count, under Triton's names and labels, for boards that were made for Triton.
 
-    Triton's counters have no `_total`, so they are exposed without a type. Its times add up requests; ours add
-    up examples (queue) and batches (compute).
+    Triton's counters have no `_total`, so they are exposed without a type. Times add up requests, as Triton's do:
+    every request of a batch counts the batch's.
     """
 
     def __init__(self, metrics: Metrics) -> None:
@@ -446,29 +458,34 @@ class _TritonNames(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yields what is counted so far."""
-        values: dict[tuple[str, tuple[str, ...]], float] = defaultdict(float)
-        for family in _declared(self._metrics):
-            for sample in (sample for each in family.collect() for sample in each.samples):
-                model = (sample.labels.get("model", ""), sample.labels.get("version", ""))
-                if sample.name in _TRITON_SUMS:
-                    name, factor = _TRITON_SUMS[sample.name]
-                    values[name, model] += sample.value * factor
-                elif sample.name == "batchd_outcomes_total":
-                    outcome = sample.labels["outcome"]
-                    if outcome == "answered":
-                        values["nv_inference_request_success", model] += sample.value
-                    else:
-                        reason = _TRITON_FAILURES.get(outcome, "OTHER")
-                        values["nv_inference_request_failure", (*model, reason)] += sample.value
         families: dict[str, GaugeMetricFamily | UnknownMetricFamily] = {}
-        for (name, labels), value in values.items():
+
+        def add(name: str, value: float, *labels: str) -> None:
             if name not in families:
                 kind = GaugeMetricFamily if name.endswith("pending_request_count") else UnknownMetricFamily
-                families[name] = kind(
-                    name, "See Triton's documentation.", labels=("model", "version", "reason")[: len(labels)]
-                )
+                names = ("model", "version", "reason")[: len(labels)]
+                families[name] = kind(name, "See Triton's documentation.", labels=names)
             families[name].add_metric(labels, value)
+
+        for model, version in self._metrics.versions():
+            tally = self._metrics.tally(model, version)
+            add("nv_inference_request_success", tally.succeeded, model, version)
+            for reason, failures in _by_triton_reason(tally).items():
+                add("nv_inference_request_failure", failures, model, version, reason)
+            add("nv_inference_count", tally.examples, model, version)
+            add("nv_inference_exec_count", tally.executions, model, version)
+            waiting = sum(lane.waiting() for lane in self._metrics.lanes_of(model, version))
+            add("nv_inference_pending_request_count", waiting, model, version)
+            for name, seconds in _TRITON_TIMES.items():
+                add(name, seconds(tally) * 1e6, model, version)
         yield from families.values()
+
+
+def _by_triton_reason(tally: Tally) -> dict[str, int]:
+    found = dict.fromkeys(("REJECTED", "CANCELED", "BACKEND", "OTHER"), 0)
+    for reason, count in tally.failures.items():
+        found[_TRITON_FAILURES.get(reason, "OTHER")] += count
+    return found
 
 
 def _declared(metrics: Metrics) -> list[MetricWrapperBase]:
@@ -498,8 +515,9 @@ def markdown() -> str:
         "",
         "With the setting `triton_metrics` the same values are also exported under Triton's names, with the labels",
         "`model` and `version`: `nv_inference_request_success`, `nv_inference_request_failure` (by `reason`),",
-        *(f"`{name}`," for name, _ in list(_TRITON_SUMS.values())[:-1]),
-        f"`{list(_TRITON_SUMS.values())[-1][0]}`. Times of the queue add up examples, those of computing batches.",
+        *(f"`{name}`," for name in _TRITON_NAMES[:-1]),
+        f"`{_TRITON_NAMES[-1]}`. They are the numbers of `GET /v2/models/{{model}}/stats`: of the requests that were",
+        "answered, each of which counts the time of its whole batch.",
     ]
     return "\n".join(lines) + "\n"
 

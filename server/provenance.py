@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from server.dispatcher import Provenance
+from server.model_description import Bucket
 
 
 def headers_of(how: Provenance) -> list[tuple[bytes, bytes]]:
     """Returns the `x-batchd-...` headers."""
-    bucket = "x".join(map(str, (how.bucket.rows, *how.bucket.lengths)))
     headers = [
         (b"x-batchd-batch-size", b"%d" % how.batch_size),
-        (b"x-batchd-bucket", bucket.encode()),
+        (b"x-batchd-bucket", _bucket_name(how.bucket)),
         (b"x-batchd-padding", b"%.3f" % how.padding_ratio),
         (b"x-batchd-queue-ms", b"%.3f" % (how.queue_s * 1000)),
         (b"x-batchd-compute-ms", b"%.3f" % (how.compute_s * 1000)),
@@ -19,3 +21,8 @@ def headers_of(how: Provenance) -> list[tuple[bytes, bytes]]:
     if how.reproducible:
         headers.append((b"x-batchd-reproducible", how.reproducible.encode()))
     return headers
+
+
+@lru_cache(maxsize=1024)
+def _bucket_name(bucket: Bucket) -> bytes:
+    return "x".join(map(str, (bucket.rows, *bucket.lengths))).encode()

@@ -36,6 +36,9 @@ class Settings(BaseModel):
     port: int = Field(8000, ge=0, le=65535, description="TCP port; 0 takes a free one")
     grpc_port: int | None = Field(None, ge=0, le=65535, description="TCP port for gRPC; 0 takes a free one")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level logged")
+    log_format: Literal["text", "json"] = Field("text", description="lines for people, or an object a line")
+    access_log: Literal["off", "errors", "all"] = Field("errors", description="which requests get a log line")
+    tracing: Literal["off", "otel"] = Field("off", description="otel: spans to OpenTelemetry, by its OTEL_* variables")
 
     token_file: Path | None = Field(None, description="file of bearer tokens and their rights; see docs/security.md")
     admin: Literal["auto", "on", "off"] = Field(

@@ -23,7 +23,12 @@ from tests.support.documents import Block, blocks_of, table_rows
 from tests.support.serving import BATCHD, ROOT, Serving, environment, serving
 
 README = ROOT / "README.md"
-PAGES = [README, ROOT / "examples" / "README.md", *sorted((ROOT / "examples").glob("*/README.md"))]
+PAGES = [
+    README,
+    ROOT / "docs" / "observability.md",
+    ROOT / "examples" / "README.md",
+    *sorted((ROOT / "examples").glob("*/README.md")),
+]
 BLOCKS = [block for page in PAGES for block in blocks_of(page, ROOT)]
 COMMANDS = [block for block in BLOCKS if block.language == "sh"]
 PROGRAMS = [block for block in BLOCKS if block.language == "python"]

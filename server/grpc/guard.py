@@ -7,6 +7,7 @@ gRPC's content type, which nobody grants.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import grpc
@@ -14,7 +15,9 @@ import grpc.aio
 
 from server.access import Access, Origin
 from server.errors import BatchdError
+from server.grpc.observing import Behaviour, Context, identity, note_error, observed
 from server.metrics import Metrics
+from server.observer import Observer
 from server.tokens import Right
 
 RIGHTS: dict[str, Right | None] = {
@@ -33,7 +36,8 @@ _PROXIED = {"forwarded", "via", "x-forwarded-for", "x-real-ip"}
 class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its stubs only
     """Refuses by the rules of `Access`; the token stands in the metadata, as `authorization`."""
 
-    def __init__(self, access: Access, metrics: Metrics) -> None:
+    def __init__(self, access: Access, metrics: Metrics, observer: Observer | None = None) -> None:
+        self._observer = observer
         self._access = access
         self._metrics = metrics
 
@@ -48,8 +52,8 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in
         try:
             self._access.check(_authorization(details), right, _origin(details))
         except BatchdError as error:
-            self._metrics.count_unplaced(error.status)
-            return _refusal(error)
+            self._metrics.count_unplaced(error.status, error.outcome)
+            return _refusal(error, partial(observed, self._observer, details.method))
         return handler
 
 
@@ -63,8 +67,9 @@ def _origin(details: grpc.HandlerCallDetails) -> Origin:
     return Origin(page=metadata.get("origin"), proxied=not _PROXIED.isdisjoint(metadata))
 
 
-def _refusal(error: BatchdError) -> Any:
-    async def refuse(_: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-        await context.abort(_CODES[error.status], error.message)
+def _refusal(error: BatchdError, observing: Callable[[Behaviour, Any, Context], Awaitable[Any]]) -> Any:
+    async def refuse(_: Any, context: Context) -> None:
+        note_error(error)
+        await context.abort(_CODES[error.status], error.message, identity())
 
-    return grpc.unary_unary_rpc_method_handler(refuse)
+    return grpc.unary_unary_rpc_method_handler(partial(observing, refuse))

@@ -96,6 +96,7 @@ _MESSAGES: dict[str, dict[str, str]] = {
     "ModelStatistics": {
         "name": "1 string",
         "version": "2 string",
+        "last_inference": "3 uint64",
         "inference_count": "4 uint64",
         "execution_count": "5 uint64",
         "inference_stats": "6 InferStatistics",
@@ -111,7 +112,12 @@ _MESSAGES: dict[str, dict[str, str]] = {
         "cache_hit": "7 StatisticDuration",
         "cache_miss": "8 StatisticDuration",
     },
-    "InferBatchStatistics": {"batch_size": "1 uint64"},
+    "InferBatchStatistics": {
+        "batch_size": "1 uint64",
+        "compute_input": "2 StatisticDuration",
+        "compute_infer": "3 StatisticDuration",
+        "compute_output": "4 StatisticDuration",
+    },
     "StatisticDuration": {"count": "1 uint64", "ns": "2 uint64"},
     "RepositoryIndexRequest": {"repository_name": "1 string", "ready": "2 bool"},
     "RepositoryIndexResponse": {"models": "1 repeated ModelIndex"},

@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from math import ceil
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
@@ -23,18 +23,28 @@ from server.grpc.credentials import server_credentials
 from server.grpc.guard import Guard
 from server.grpc.infer import InferCall
 from server.grpc.messages import MESSAGES
+from server.grpc.observing import (
+    CLIENT_CLOSED_REQUEST,
+    Behaviour,
+    Context,
+    identity,
+    note_error,
+    note_failure,
+    observed,
+)
 from server.lanes import Lanes
 from server.metrics import Metrics
+from server.observer import Observer
 from server.open_inference import metadata
 from server.open_inference.request import InferSignature
 from server.provenance import headers_of
+from server.request_context import current_request
 from server.supervisor import Supervisor
 from server.tls import Tls
 
 _log = logging.getLogger("batchd.grpc")
 
 SERVICE = "inference.GRPCInferenceService"
-_CLIENT_CLOSED_REQUEST = 499
 _CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
     404: grpc.StatusCode.NOT_FOUND,
@@ -44,7 +54,6 @@ _CODES = {
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
 }
 _LONGEST_MESSAGE = 2000
-Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 class InferenceService:
@@ -59,7 +68,9 @@ class InferenceService:
         product_version: str,
         request_timeout_s: float,
         element_limit: int,
+        observer: Observer | None = None,
     ) -> None:
+        self._observer = observer
         self._supervisor = supervisor
         self._dispatcher = dispatcher
         self._metrics = metrics
@@ -79,12 +90,12 @@ class InferenceService:
             "ModelStatistics": self._model_statistics,
             "RepositoryIndex": self._repository_index,
         }
-        handlers = {name: _unary(name, partial(self._tell, name, answer)) for name, answer in calls.items()}
+        handlers = {name: self._unary(name, partial(self._tell, name, answer)) for name, answer in calls.items()}
         for name, change in {"RepositoryModelLoad": self._load, "RepositoryModelUnload": self._unload}.items():
-            handlers[name] = _unary(name, partial(self._change, name, change))
-        handlers["ModelInfer"] = _unary("ModelInfer", self._infer)
+            handlers[name] = self._unary(name, partial(self._change, name, change))
+        handlers["ModelInfer"] = self._unary("ModelInfer", self._infer)
         handlers["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
-            _refuse_streams,
+            partial(observed, self._observer, f"/{SERVICE}/ModelStreamInfer", _refuse_streams),
             request_deserializer=MESSAGES["ModelInferRequest"].FromString,
             response_serializer=MESSAGES["ModelStreamInferResponse"].SerializeToString,
         )
@@ -108,31 +119,36 @@ class InferenceService:
         call = InferCall(message, arrived_at)
         remaining_s = context.time_remaining()
         timeout_s = self._request_timeout_s if remaining_s is None else min(remaining_s, self._request_timeout_s)
-        status = _CLIENT_CLOSED_REQUEST
+        status, reason = CLIENT_CLOSED_REQUEST, "cancelled"
+        request = current_request.get()
+        assert request is not None
         try:
             reply = await self._dispatcher.predict(call.read(self._lanes, timeout_s))
             answered_at = time.monotonic()
             answer = call.write(reply)
             status = 200
         except BatchdError as error:
-            status = error.status
+            status, reason = error.status, error.outcome
             await _abort(context, error)
         except Exception as error:
-            status = 500
+            status, reason = 500, "internal"
+            note_failure(status, error)
             _log.exception("a request failed unexpectedly")
             sentence = f"internal error: {type(error).__name__}; the server's log has the details"
-            await context.abort(grpc.StatusCode.INTERNAL, sentence)
+            await context.abort(grpc.StatusCode.INTERNAL, sentence, identity())
         finally:
             seconds = time.monotonic() - arrived_at
+            request.lane = call.metrics
             if call.metrics is None:
-                self._metrics.count_unplaced(status)
+                self._metrics.count_unplaced(status, reason)
             elif status != 200:
-                call.metrics.count(status, seconds)
-        how = reply.provenance
-        context.set_trailing_metadata(tuple((name.decode(), value.decode()) for name, value in headers_of(how)))
+                call.metrics.count(status, seconds, reason)
+        how = request.how = reply.provenance
+        served = [(name.decode(), value.decode()) for name, value in headers_of(how)]
+        context.set_trailing_metadata((*served, *identity()))
         assert call.metrics is not None
-        call.metrics.serialise_duration.observe(arrived_at + seconds - answered_at)
-        call.metrics.count_answer(seconds, len(reply.rows), how.queue_s, how.compute_s)
+        request.answered_at, request.written_at = answered_at, arrived_at + seconds
+        call.metrics.count_answer(seconds, len(reply.rows), how, request.written_at - answered_at)
         return answer
 
     def _model_ready(self, message: Any) -> dict[str, Any]:
@@ -161,6 +177,20 @@ class InferenceService:
     def _repository_index(self, message: Any) -> dict[str, Any]:
         return {"models": metadata.repository_index(self._supervisor, ready_only=message.ready)}
 
+    def _unary(self, name: str, behaviour: Behaviour) -> Any:
+        """gRPC itself would answer a message that can't be read with INTERNAL, as if it were our fault."""
+
+        async def answer(message: Any, context: Context) -> Any:
+            if isinstance(message, DecodeError):
+                await _abort(context, InvalidInput(f"the message is not a {name}Request: {message}"))
+            return await behaviour(message, context)
+
+        return grpc.unary_unary_rpc_method_handler(
+            partial(observed, self._observer, f"/{SERVICE}/{name}", answer),
+            request_deserializer=partial(_parse, MESSAGES[f"{name}Request"]),
+            response_serializer=MESSAGES[f"{name}Response"].SerializeToString,
+        )
+
 
 def create_server(
     service: InferenceService, address: str, body_limit_bytes: int, guard: Guard, tls: Tls | None = None
@@ -185,21 +215,6 @@ def create_server(
     return server, port
 
 
-def _unary(name: str, behaviour: Callable[[Any, Context], Awaitable[Any]]) -> Any:
-    """gRPC itself would answer a message that can't be read with INTERNAL, as if it were our fault."""
-
-    async def answer(message: Any, context: Context) -> Any:
-        if isinstance(message, DecodeError):
-            await _abort(context, InvalidInput(f"the message is not a {name}Request: {message}"))
-        return await behaviour(message, context)
-
-    return grpc.unary_unary_rpc_method_handler(
-        answer,
-        request_deserializer=partial(_parse, MESSAGES[f"{name}Request"]),
-        response_serializer=MESSAGES[f"{name}Response"].SerializeToString,
-    )
-
-
 def _parse(message_class: Any, raw: bytes) -> Any:
     try:
         return message_class.FromString(raw)
@@ -215,5 +230,6 @@ async def _abort(context: Context, error: BatchdError) -> NoReturn:
     code = _CODES.get(error.status, grpc.StatusCode.INTERNAL)
     wait_s = error.retry_after_s
     trailing = () if wait_s is None else (("retry-after", str(max(1, ceil(wait_s)))),)
-    await context.abort(code, error.message[:_LONGEST_MESSAGE], trailing)
+    note_error(error)
+    await context.abort(code, error.message[:_LONGEST_MESSAGE], (*trailing, *identity()))
     raise AssertionError("abort raises")

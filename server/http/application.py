@@ -16,7 +16,7 @@ from server.catalogue import ServedModel
 from server.dispatcher import Dispatcher
 from server.errors import ModelUnavailable
 from server.http import errors, openapi
-from server.http.body import BodyLimits, Receive, Scope, Send
+from server.http.body import BodyLimits, Message, Receive, Scope, Send
 from server.http.exchange import Exchange
 from server.http.guard import Guard, right_of_request
 from server.http.nonfinite import Nonfinite
@@ -25,6 +25,8 @@ from server.http.predict import PATH, PredictFormat
 from server.http.tfs import service as tfs
 from server.http.v2 import infer, routes
 from server.metrics import CONTENT_TYPE, Metrics
+from server.observer import Observer
+from server.request_context import REQUEST_ID, RequestContext, begin_request
 from server.supervisor import Supervisor
 from server.tokens import Right
 
@@ -35,7 +37,16 @@ _DESCRIPTION = "Write a TensorFlow function for one example; serve it at batched
 class Application:
     """Sends what asks for predictions past the framework, and all of TensorFlow Serving's paths."""
 
-    def __init__(self, predict: Exchange, infer: Exchange, tfs: tfs.TfsService, rest: FastAPI, guard: Guard) -> None:
+    def __init__(
+        self,
+        predict: Exchange,
+        infer: Exchange,
+        tfs: tfs.TfsService,
+        rest: FastAPI,
+        guard: Guard,
+        observer: Observer | None = None,
+    ) -> None:
+        self._observer = observer
         self._predict = predict
         self._infer = infer
         self._tfs = tfs
@@ -49,10 +60,28 @@ class Application:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request, or refuses it."""
+        request = begin_request(scope["headers"])
         answer, right = self._choose(scope)
-        if right is not None and await self._guard.refuses(right, scope, send):
-            return
-        await answer(scope, receive, send)
+        observer = self._observer
+        if observer is not None and observer.sees_all:
+            _describe(request, scope)
+            observer.request_began(request, scope["headers"])
+        try:
+            if right is None or not await self._guard.refuses(right, scope, send):
+                await answer(scope, receive, _with_request_id(send, request) if answer is self._rest else send)
+        except BaseException as error:
+            # The context stays open: the HTTP server is about to log the error.
+            request.error, request.status = error, request.status or 500
+            self._tell_end(request, scope)
+            raise
+        self._tell_end(request, scope)
+        request.ended = True
+
+    def _tell_end(self, request: RequestContext, scope: Scope) -> None:
+        observer = self._observer
+        if observer is not None and (observer.sees_all or request.status >= 400):
+            _describe(request, scope)
+            observer.request_ended(request)
 
     def _choose(self, scope: Scope) -> tuple[ASGI, Right | None]:
         """Returns who answers, and the right that a caller needs for it."""
@@ -78,6 +107,7 @@ def create_application(
     request_timeout_s: float,
     element_limit: int = 4 * 1024 * 1024,
     nonfinite: Nonfinite = "token",
+    observer: Observer | None = None,
 ) -> Application:
     """Returns the whole HTTP application for the models of a supervisor. `access`: who may do what."""
     limits = BodyLimits(body_limit_bytes)
@@ -102,6 +132,7 @@ def create_application(
         tfs.TfsService(v1, supervisor, dispatcher, metrics, limits),
         app,
         Guard(access, metrics),
+        observer,
     )
 
 
@@ -111,6 +142,22 @@ def product_version() -> str:
         return version("batchd")
     except PackageNotFoundError:
         return "0 (not installed)"
+
+
+def _describe(request: RequestContext, scope: Scope) -> None:
+    request.method, request.path = scope["method"], (scope.get("raw_path") or b"").decode("ascii", "replace")
+
+
+def _with_request_id(send: Send, request: RequestContext) -> Send:
+    """Replies of the framework carry the id, too."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            request.status = message["status"]
+            message["headers"] = [*message["headers"], (REQUEST_ID, request.id)]
+        await send(message)
+
+    return sending
 
 
 def _is_predict(path: str) -> bool:

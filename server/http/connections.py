@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from server.http.errors import error_body
+from server.request_context import REQUEST_ID, new_request_id
 
 LINGER_S = 1.0
 """How long an ended connection waits for the other side to end, too: more than a round trip."""
@@ -69,6 +70,7 @@ class Refusal:
                 b"HTTP/1.1 %d %s\r\n" % (self.status, _PHRASES[self.status]),
                 b"content-type: application/json\r\n",
                 b"content-length: %d\r\n" % len(body),
+                b"%s: %s\r\n" % (REQUEST_ID, new_request_id()),
                 _RETRY_AFTER if self.status == 503 else b"",
                 b"connection: close\r\n\r\n",
                 body,

@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from server.errors import BatchdError
+from server.request_context import current_request
 
 _log = logging.getLogger("batchd.http")
 
@@ -41,6 +42,8 @@ def install(app: FastAPI) -> None:
 
 async def _deliberate(request: Request, error: Exception) -> Response:
     assert isinstance(error, BatchdError)
+    if current := current_request.get():
+        current.error = error
     seconds = retry_after(error)
     return _reply(error.status, error.message, {"Retry-After": seconds} if seconds else {})
 

@@ -22,6 +22,7 @@ from server.http.body import BodyLimits, CallerLeft, CallerWatch, Headers, Recei
 from server.http.errors import error_body, retry_after
 from server.metrics import LaneMetrics, Metrics
 from server.provenance import headers_of
+from server.request_context import REQUEST_ID, current_request
 
 _log = logging.getLogger("batchd.http")
 
@@ -76,13 +77,15 @@ class Exchange:
         """Answers one request."""
         try:
             if scope["method"] != "POST":
+                self._metrics.count_unplaced(405, "method")
                 await reply_not_allowed(scope, send, "POST")
                 return
             body = await read_body(scope["headers"], receive, self._limits)
         except CallerLeft:
+            _note_status(CLIENT_CLOSED_REQUEST)
             return
         except BatchdError as error:
-            self._metrics.count_unplaced(error.status)
+            self._metrics.count_unplaced(error.status, error.outcome)
             await reply_error(send, error)
             return
         await self._answer(Arrival(scope["path"], scope["headers"], body, time.monotonic()), receive, send)
@@ -97,30 +100,45 @@ class Exchange:
             if self._compresses and len(body) >= _COMPRESSED_FROM_BYTES:
                 body = await _compressed(body, arrival.header(b"accept-encoding"), headers)
         except CallerLeft:
-            self._count(arrival, CLIENT_CLOSED_REQUEST)
+            self._count_failure(arrival, CLIENT_CLOSED_REQUEST, "cancelled")
+            _note_status(CLIENT_CLOSED_REQUEST)
         except BatchdError as error:
-            self._count(arrival, error.status)
+            self._count_failure(arrival, error.status, error.outcome)
             await reply_error(send, error)
         except Exception as error:
             _log.exception("a request failed unexpectedly")
-            self._count(arrival, 500)
+            self._count_failure(arrival, 500, "internal")
+            note_error(error)
             message = f"internal error: {type(error).__name__}; the server's log has the details"
             await send_reply(send, 500, error_body(message), [JSON])
         else:
-            if arrival.metrics is not None:
-                arrival.metrics.serialise_duration.observe(time.monotonic() - answered_at)
-            self._count(arrival, 200, reply)
-            await send_reply(send, 200, body, [*headers, *headers_of(reply.provenance)])
-
-    def _count(self, arrival: Arrival, status: int, reply: PredictReply | None = None) -> None:
-        seconds = time.monotonic() - arrival.at
-        if arrival.metrics is None:
-            self._metrics.count_unplaced(status)
-        elif reply is None:
-            arrival.metrics.count(status, seconds)
-        else:
+            written_at = time.monotonic()
             how = reply.provenance
-            arrival.metrics.count_answer(seconds, len(reply.rows), how.queue_s, how.compute_s)
+            if arrival.metrics is not None:
+                arrival.metrics.count_answer(written_at - arrival.at, len(reply.rows), how, written_at - answered_at)
+            if request_context := current_request.get():
+                request_context.lane, request_context.how = arrival.metrics, how
+                request_context.answered_at, request_context.written_at = answered_at, written_at
+            await send_reply(send, 200, body, [*headers, *headers_of(how)])
+
+    def _count_failure(self, arrival: Arrival, status: int, reason: str) -> None:
+        if arrival.metrics is None:
+            self._metrics.count_unplaced(status, reason)
+        else:
+            arrival.metrics.count(status, time.monotonic() - arrival.at, reason)
+            if request_context := current_request.get():
+                request_context.lane = arrival.metrics
+
+
+def _note_status(status: int) -> None:
+    if request := current_request.get():
+        request.status = status
+
+
+def note_error(error: BaseException) -> None:
+    """Keeps, for the log, why the current request gets no answer."""
+    if request := current_request.get():
+        request.error = error
 
 
 async def reply_not_allowed(scope: Scope, send: Send, allowed: str) -> None:
@@ -131,16 +149,20 @@ async def reply_not_allowed(scope: Scope, send: Send, allowed: str) -> None:
 
 async def reply_error(send: Send, error: BatchdError) -> None:
     """Answers with an error's status and sentence."""
+    note_error(error)
     seconds = retry_after(error)
     headers = [(b"retry-after", seconds.encode())] if seconds else []
     await send_reply(send, error.status, error_body(error.message), [JSON, *headers])
 
 
 async def send_reply(send: Send, status: int, body: bytes, headers: Headers) -> None:
-    """Sends a whole reply. `headers`: the content type, and others."""
+    """Sends a whole reply, with the id of its request. `headers`: the content type, and others."""
     content_type, *others = headers
-    length = (b"content-length", b"%d" % len(body))
-    await send({"type": "http.response.start", "status": status, "headers": [content_type, length, *others]})
+    sent = [content_type, (b"content-length", b"%d" % len(body)), *others]
+    if request := current_request.get():
+        request.status = status
+        sent.append((REQUEST_ID, request.id))
+    await send({"type": "http.response.start", "status": status, "headers": sent})
     await send({"type": "http.response.body", "body": body})
 
 

@@ -15,7 +15,7 @@ from server.access import Access, Origin
 from server.errors import BatchdError, Forbidden, Unauthenticated
 from server.http.body import Headers, Scope, Send
 from server.http.errors import error_body
-from server.http.exchange import JSON, send_reply
+from server.http.exchange import JSON, note_error, send_reply
 from server.metrics import Metrics
 from server.tokens import Right
 
@@ -75,13 +75,14 @@ class Guard:
         try:
             self._access.check(_authorization(scope["headers"]), right, _origin(scope["headers"]))
         except BatchdError as error:
-            self._metrics.count_unplaced(error.status)
+            self._metrics.count_unplaced(error.status, error.outcome)
             await _reply(send, error)
             return True
         return False
 
 
 async def _reply(send: Send, error: BatchdError) -> None:
+    note_error(error)
     headers = [JSON]
     if isinstance(error, Unauthenticated | Forbidden) and error.challenge:
         headers.append((b"www-authenticate", error.challenge.encode()))

@@ -30,6 +30,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from server.http.connections import LINGER_S, MALFORMED, Connections, Refusal
 from server.http.errors import error_body
 from server.http.lingering import LingeringTransport
+from server.request_context import REQUEST_ID, current_request, new_request_id
 
 _BODY_PROGRESS_BYTES = 1024
 _WRITE_PROGRESS_BYTES = 64 * 1024
@@ -374,7 +375,9 @@ class _Cycle(RequestResponseCycle):
     async def send_500_response(self) -> None:
         """Answers for an application that failed without an answer."""
         body = error_body("internal error; the server's log has the details")
+        request = current_request.get()
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        headers.append((REQUEST_ID, request.id if request else new_request_id()))
         await self.send(
             {"type": "http.response.start", "status": 500, "headers": [*headers, (b"connection", b"close")]}
         )

@@ -28,11 +28,15 @@ from server.http.application import create_application, product_version
 from server.http.connections import ConnectionLimits, Connections
 from server.http.listener import Listener, allow_descriptors
 from server.loading_progress import loading_progress
+from server.logs import log_lines, set_up_logging
 from server.metrics import Metrics, new_registry
+from server.observer import Observer, create_observer
+from server.process.host import EngineProcess
 from server.settings import Settings, SettingsError
 from server.supervisor import Supervisor
 from server.tls import Tls, read_tls, uvicorn_options
 from server.tokens import TokenFile
+from server.tracing import start_tracing
 from server.watchdog import Watchdog
 
 _log = logging.getLogger("batchd")
@@ -43,7 +47,7 @@ _ENGINES_END_S = 3.0
 
 def serve(settings: Settings, locations: Sequence[str]) -> int:
     """Serves until told to stop; returns the exit status. Raises SettingsError if it can't listen."""
-    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    set_up_logging(settings.log_level, settings.log_format)
     for line in settings.lines():
         _log.info("setting %s", line)
     if warning := allow_descriptors(settings.connection_limit):
@@ -61,12 +65,15 @@ async def _serve(
     settings: Settings, locations: Sequence[str], listening: socket.socket, access: Access, tls: Tls | None
 ) -> int:
     metrics = Metrics(new_registry(), triton_names=settings.triton_metrics)
+    tracing = start_tracing(settings.tracing, product_version())
+    observer = create_observer(settings.access_log, tracing)
     dispatcher = Dispatcher(
         queue_limit_examples=settings.queue_limit_examples,
         queue_limit_bytes=settings.queue_limit_bytes,
         batch_timeout_s=settings.batch_timeout_s,
         max_delay_s=settings.max_delay_ms / 1000,
         metrics=metrics,
+        tracing=tracing,
     )
     watchdog = Watchdog(
         metrics,
@@ -74,6 +81,7 @@ async def _serve(
         ping_timeout_s=settings.ping_timeout_s,
         batch_timeout_s=settings.batch_timeout_s,
         load_timeout_s=settings.load_timeout_s,
+        engine=partial(EngineProcess, on_stderr=log_lines) if settings.log_format == "json" else EngineProcess,
     )
     supervisor = Supervisor(
         locations,
@@ -99,9 +107,10 @@ async def _serve(
         request_timeout_s=settings.request_timeout_s,
         element_limit=settings.element_limit,
         nonfinite=settings.nonfinite,
+        observer=observer,
     )
     listener = Listener(application, connections, **uvicorn_options(tls))
-    stop_grpc = await _start_grpc(supervisor, dispatcher, metrics, settings, access, tls)
+    stop_grpc = await _start_grpc(supervisor, dispatcher, metrics, settings, access, tls, observer)
     stop = _on_signals(watchdog.kill_all)
     answering = asyncio.create_task(listener.serve(sockets=[listening]))
     loading = asyncio.create_task(_load(supervisor, settings, listening))
@@ -125,6 +134,8 @@ async def _serve(
         asyncio.get_running_loop().call_later(_ENGINES_END_S, watchdog.kill_all)
         await asyncio.gather(*closing)
         await answering
+        if tracing is not None:
+            await asyncio.to_thread(tracing.close)
 
 
 async def _start_grpc(
@@ -134,6 +145,7 @@ async def _start_grpc(
     settings: Settings,
     access: Access,
     tls: Tls | None,
+    observer: Observer | None,
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
     """Starts the gRPC server, if a port is set for it, and returns what stops it.
 
@@ -152,11 +164,12 @@ async def _start_grpc(
         product_version=product_version(),
         request_timeout_s=settings.request_timeout_s,
         element_limit=settings.element_limit,
+        observer=observer,
     )
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     try:
         address = f"{host}:{settings.grpc_port}"
-        server, port = create_server(service, address, settings.body_limit_bytes, Guard(access, metrics), tls)
+        server, port = create_server(service, address, settings.body_limit_bytes, Guard(access, metrics, observer), tls)
     except OSError as error:
         raise SettingsError(f"cannot listen for gRPC on {host}, port {settings.grpc_port}: {error}") from None
     await server.start()

@@ -8,7 +8,7 @@ from typing import Any
 from server.catalogue import ServedModel, State
 from server.errors import UnknownModel, Unsupported
 from server.lanes import DEFAULT_SIGNATURE
-from server.metrics import LaneMetrics, Metrics
+from server.metrics import Metrics
 from server.model_description import ModelDescription, SignatureDescription, TensorDescription
 from server.open_inference.datatypes import DATATYPES
 from server.supervisor import Supervisor
@@ -61,7 +61,7 @@ def chosen(supervisor: Supervisor, name: str, version: str) -> Sequence[ServedMo
 
 
 def statistics(models: Sequence[ServedModel], metrics: Metrics) -> dict[str, Any]:
-    """Counts and times of the default signatures of the models that are or were ready, over all protocols."""
+    """Counts and times of the models that are or were ready, over all signatures and protocols."""
     described = [model.description for model in models if model.description]
     return {"model_stats": [_statistics(model, metrics) for model in described]}
 
@@ -120,27 +120,35 @@ def _sizes(tensor: TensorDescription) -> list[int]:
 
 
 def _statistics(model: ModelDescription, metrics: Metrics) -> dict[str, Any]:
-    lane: LaneMetrics = metrics.lane(model.name, DEFAULT_SIGNATURE, model.engine, model.version)
-    tally = lane.tally
-
-    def spent(count: int, seconds: float) -> dict[str, int]:
-        return {"count": count, "ns": round(seconds * 1e9)}
-
-    nothing = spent(0, 0.0)
+    tally = metrics.tally(model.name, model.version)
+    nothing = _spent(0, 0.0)
     return {
         "name": model.name,
         "version": model.version,
+        "last_inference": round(tally.last_at * 1000),
         "inference_count": tally.examples,
-        "execution_count": lane.batches(),
+        "execution_count": tally.executions,
         "inference_stats": {
-            "success": spent(tally.succeeded, tally.succeeded_s),
-            "fail": spent(tally.failed, tally.failed_s),
-            "queue": spent(tally.succeeded, tally.queue_s),
-            "compute_input": nothing,
-            "compute_infer": spent(tally.succeeded, tally.compute_s),
-            "compute_output": nothing,
+            "success": _spent(tally.succeeded, tally.succeeded_s),
+            "fail": _spent(tally.failed, tally.failed_s),
+            "queue": _spent(tally.succeeded, tally.queue_s),
+            "compute_input": _spent(tally.succeeded, tally.input_s),
+            "compute_infer": _spent(tally.succeeded, tally.infer_s),
+            "compute_output": _spent(tally.succeeded, tally.output_s),
             "cache_hit": nothing,
             "cache_miss": nothing,
         },
-        "batch_stats": [],
+        "batch_stats": [
+            {
+                "batch_size": size,
+                "compute_input": _spent(batches.count, batches.input_s),
+                "compute_infer": _spent(batches.count, batches.infer_s),
+                "compute_output": _spent(batches.count, batches.output_s),
+            }
+            for size, batches in sorted(tally.batches.items())
+        ],
     }
+
+
+def _spent(count: int, seconds: float) -> dict[str, int]:
+    return {"count": count, "ns": round(seconds * 1e9)}

@@ -17,9 +17,10 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
@@ -45,10 +46,12 @@ from server.process.messages import (
 from server.process.wire import Arena, read_owned_rows, write_owned_rows
 
 OnProgress = Callable[[Progress], None]
+OnStderr = Callable[[IO[bytes], str, Mapping[str, Any]], None]
 
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 CHILD_MODULE = "server.process.child"
 _END_S = 2.0
+_LAST_LINES_S = 0.5
 _decode = msgspec.msgpack.Decoder(FromChild).decode
 
 
@@ -57,7 +60,9 @@ class EngineProcess:
 
     `exited` resolves with the reason as soon as the child is gone; `models_found`, early in `start`, with the
     names of all models that the file registers. `pid` is None before `start`. Loading that reports no progress
-    for `load_timeout_s` counts as hung: the child is killed, and `on_load_hung` called.
+    for `load_timeout_s` counts as hung: the child is killed, and `on_load_hung` called. `on_stderr(stream, logger,
+    fields)`, in a thread of its own, reads what the child prints to stderr until it ends; without it, that is this
+    process's stderr.
     """
 
     def __init__(
@@ -66,6 +71,7 @@ class EngineProcess:
         settings: EngineSettings,
         load_timeout_s: float | None = None,
         on_load_hung: Callable[[EngineProcess], None] | None = None,
+        on_stderr: OnStderr | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.source, self.settings = source, settings
@@ -89,6 +95,8 @@ class EngineProcess:
         self._run_id = 0
         self._phase = "starting"
         self._on_progress: OnProgress | None = None
+        self._on_stderr = on_stderr
+        self._stderr_reader: threading.Thread | None = None
         self._closed = False
 
     async def start(self, on_progress: OnProgress | None = None) -> ModelDescription:
@@ -102,6 +110,7 @@ class EngineProcess:
         with theirs:
             self._child = self._spawn(theirs)
         self.pid = self._child.pid
+        self._read_stderr(self._child)
         loop = asyncio.get_running_loop()
         self._transport, _ = await loop.create_unix_connection(lambda: _Connection(self), sock=ours)
         self._send(Load(self.source, self.settings))
@@ -199,6 +208,8 @@ class EngineProcess:
                     await asyncio.wait([self.exited], timeout=_END_S)
             elif not self.exited.done():
                 self.exited.set_result("the engine process was not started")
+            if self._stderr_reader is not None:
+                await asyncio.to_thread(self._stderr_reader.join, _LAST_LINES_S)
         finally:
             self._inputs.close()
             self._outputs.close()
@@ -211,7 +222,15 @@ class EngineProcess:
             environment["PYTHONPATH"] = f"{_PACKAGE_ROOT}{os.pathsep}{path}" if path else str(_PACKAGE_ROOT)
         # -P: the current folder is not put on the import path, where a user's own `server/` could hide ours.
         command = [sys.executable, "-P", "-m", CHILD_MODULE, *map(str, descriptors)]
-        return subprocess.Popen(command, pass_fds=descriptors, env=environment, stdin=subprocess.DEVNULL)
+        stderr = subprocess.PIPE if self._on_stderr else None
+        return subprocess.Popen(command, pass_fds=descriptors, env=environment, stdin=subprocess.DEVNULL, stderr=stderr)
+
+    def _read_stderr(self, child: subprocess.Popen[bytes]) -> None:
+        if self._on_stderr is not None and child.stderr is not None:
+            fields = {"model": self.source.model or self.source.location, "engine_pid": child.pid}
+            arguments = (child.stderr, "batchd.engine", fields)
+            self._stderr_reader = threading.Thread(target=self._on_stderr, args=arguments, daemon=True)
+            self._stderr_reader.start()
 
     def _send(self, message: Load | Run | Ping) -> None:
         if self._transport is not None and not self._transport.is_closing():

@@ -35,6 +35,7 @@ def servers() -> Iterator[dict[str, Serving]]:
         yield started
 
 
+@pytest.mark.complaint(1)
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("bad_row", [0, 5])
 @pytest.mark.parametrize(

@@ -54,6 +54,7 @@ def _kill_and_look(server: Serving, pids: set[int], others: list[int]) -> None:
     assert server.metric("batchd_engine_restarts_total", model="deadly") == 1
 
 
+@pytest.mark.complaint(21)
 @pytest.mark.full
 @pytest.mark.timeout(600)
 def test_sigterm_under_load_loses_no_request() -> None:

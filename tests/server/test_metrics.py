@@ -7,7 +7,10 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
+from server.dispatcher import Provenance
+from server.engines.batch_result import BatchStats
 from server.metrics import Metrics, markdown, new_registry
+from server.model_description import Bucket
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 
@@ -60,19 +63,23 @@ def test_the_page_of_metrics_is_current():
 def test_tritons_names_on_request():
     metrics = Metrics(new_registry(), triton_names=True)
     lane = metrics.lane("m", "predict", "static", "3")
-    lane.batch_size.observe(6)
-    lane.batch_size.observe(2)
-    lane.execute_duration.observe(0.25)
-    lane.outcomes("answered").inc(7)
-    lane.outcomes("expired").inc()
-    lane.outcomes("queue_full").inc()
+    times = Provenance(4, Bucket(4), 0.0, "idle", queue_s=0.5, compute_s=1.0, execute_s=0.25)
+    lane.tally.add_batch(6, BatchStats(compute_s=0.25))
+    lane.tally.add_batch(2, BatchStats())
+    for examples in (3, 5):
+        lane.count_answer(2.0, examples, times, serialise_s=0.0)
+    for code, reason in ((504, "expired"), (503, "queue_full"), (499, "cancelled"), (400, "invalid")):
+        lane.count(code, 0.1, reason)
     model = {"model": "m", "version": "3"}
     value = metrics.registry.get_sample_value
     assert value("nv_inference_count", model) == 8
     assert value("nv_inference_exec_count", model) == 2
-    assert value("nv_inference_compute_infer_duration_us", model) == 250_000
-    assert value("nv_inference_request_success", model) == 7
-    assert value("nv_inference_request_failure", model | {"reason": "REJECTED"}) == 2
+    assert value("nv_inference_compute_infer_duration_us", model) == 500_000
+    assert value("nv_inference_queue_duration_us", model) == 1_000_000
+    assert value("nv_inference_request_duration_us", model) == 4_000_000
+    assert value("nv_inference_request_success", model) == 2
+    for reason, count in {"REJECTED": 2, "CANCELED": 1, "BACKEND": 0, "OTHER": 1}.items():
+        assert value("nv_inference_request_failure", model | {"reason": reason}) == count
     assert value("nv_inference_pending_request_count", model) == 0
     assert "nv_inference_count{" in metrics.exposition().decode()
     assert "nv_inference" not in Metrics(new_registry()).exposition().decode()

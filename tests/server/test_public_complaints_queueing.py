@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
 from server.dispatcher import Dispatcher, PredictReply, PredictRequest
+from server.engines.batch_result import BatchResult
 from server.errors import BatchdError, DeadlineExceeded, ExampleRejected, QueueFull
 from server.metrics import Metrics
 from server.model_description import BoundDescription, Bucket, BucketTime, ModelDescription
@@ -67,6 +68,7 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
+@pytest.mark.complaint(1)
 async def test_one_bad_example_fails_its_whole_batch():
     """Lightning-AI/LitServe#340"""
 
@@ -82,6 +84,7 @@ async def test_one_bad_example_fails_its_whole_batch():
     assert [answer.rows[0][0][0] for answer in answers[1:]] == list(range(7))
 
 
+@pytest.mark.complaint(2, 12)
 async def test_an_answer_reaches_another_caller():
     """pytorch/serve#1329; SeldonIO/MLServer#1306: un-batching that gives one client three results and others none"""
     served = queue()
@@ -101,6 +104,7 @@ async def test_an_answer_reaches_another_caller():
             assert [row[0][0] for row in task.result().rows] == [2 * np.float32(value) for value in values]
 
 
+@pytest.mark.complaint(3)
 async def test_a_failing_batch_ends_the_batching_for_good():
     """ray-project/ray#66140: valid requests hang while the application says that it runs"""
     served = queue()
@@ -111,6 +115,7 @@ async def test_a_failing_batch_ends_the_batching_for_good():
     assert (await asyncio.wait_for(served.ask([1]), 1)).rows[0][0] == [1]
 
 
+@pytest.mark.complaint(4)
 async def test_cancelled_requests_wedge_the_batcher():
     """ray-project/ray#50046, ray-project/ray#41057"""
     served = queue()
@@ -125,6 +130,7 @@ async def test_cancelled_requests_wedge_the_batcher():
     assert served.metric("batchd_queue_depth") == 0
 
 
+@pytest.mark.complaint(5)
 async def test_what_nobody_waits_for_is_computed():
     """triton-inference-server/server#7532, triton-inference-server/server#6920; Lightning-AI/LitServe#165"""
     served = queue()
@@ -146,6 +152,7 @@ async def test_what_nobody_waits_for_is_computed():
     assert served.metric("batchd_outcomes_total", outcome="expired") == 1
 
 
+@pytest.mark.complaint(6)
 async def test_a_deadline_is_answered_only_when_the_running_batch_ends():
     """triton-inference-server/server#7512: a limit of 10 s, answered after 90"""
     served = queue()
@@ -161,6 +168,7 @@ async def test_a_deadline_is_answered_only_when_the_running_batch_ends():
     await running
 
 
+@pytest.mark.complaint(7)
 async def test_alternating_lengths_make_batches_of_one():
     """triton-inference-server/server#8156, #3395, #270, #6937, #6984; wenet-e2e/wenet#1993"""
     served = queue(description=timed({1: 1, 2: 1.5, 4: 2, 8: 3}, (4, 64)))
@@ -174,12 +182,14 @@ async def test_alternating_lengths_make_batches_of_one():
     assert served.engine.batches[1:] == [(8, Bucket(8, (4,))), (8, Bucket(8, (64,)))]
 
 
+@pytest.mark.complaint(9)
 async def test_examples_of_different_lengths_in_one_request_are_refused():
     """tensorflow/serving#1538, tensorflow/serving#1934, tensorflow/serving#530"""
     reply = await queue().ask([1, 2, 3], [], [4])
     assert [row[0].tolist() for row in reply.rows] == [[2, 4, 6], [], [8]]
 
 
+@pytest.mark.complaint(13)
 async def test_a_lone_request_waits_for_company():
     """pytorch/serve#67: 5002 ms for one request; pytorch/serve#1699; kserve/kserve#1666; mosecorg/mosec#382"""
     served = queue()
@@ -189,12 +199,14 @@ async def test_a_lone_request_waits_for_company():
     assert reply.provenance.reason == "idle"
 
 
+@pytest.mark.complaint(14)
 async def test_a_single_request_is_padded_to_a_large_batch():
     """tensorflow/serving#1529"""
     reply = await queue().ask([1])
     assert reply.provenance.bucket == Bucket(1)
 
 
+@pytest.mark.complaint(15)
 @pytest.mark.parametrize(("sixteen_ms", "expected"), [(9, [8, 4]), (2.5, [12])])
 async def test_twelve_rows_run_in_a_size_that_nobody_prefers(sixteen_ms: float, expected: list[int]):
     """triton-inference-server/server#8141, #3116, #7604: 12 should be 8 and 4, where that is faster"""
@@ -204,6 +216,7 @@ async def test_twelve_rows_run_in_a_size_that_nobody_prefers(sixteen_ms: float, 
     assert {bucket.rows for _, bucket in served.engine.batches} <= {1, 2, 4, 8, 16}
 
 
+@pytest.mark.complaint(17)
 async def test_a_request_larger_than_a_batch_is_refused_or_runs_whole():
     """triton-inference-server/server#4547, #4363, #6120; bentoml/BentoML#3710, bentoml/BentoML#3859"""
     served = queue()
@@ -212,6 +225,7 @@ async def test_a_request_larger_than_a_batch_is_refused_or_runs_whole():
     assert max(served.engine.sizes) == 8
 
 
+@pytest.mark.complaint(18)
 async def test_the_queue_grows_without_bound():
     """triton-inference-server/server#914, #980, #3451; ray-project/ray#22670; pytorch/serve#2333"""
     served = queue(queue_limit_examples=10)
@@ -228,6 +242,7 @@ async def test_the_queue_grows_without_bound():
     assert all(answer.retry_after_s >= 1 and "10 of at most 10 examples wait" in answer.message for answer in refused)
 
 
+@pytest.mark.complaint(19)
 async def test_the_wait_in_the_queue_is_taken_for_the_time_of_a_batch():
     """ucbrise/clipper#222; bentoml/BentoML#3200, bentoml/BentoML#1530"""
     served = queue(description=timed({1: 1, 2: 1, 4: 1, 8: 1}))
@@ -245,6 +260,7 @@ async def test_the_wait_in_the_queue_is_taken_for_the_time_of_a_batch():
     await asyncio.gather(first, waiting)
 
 
+@pytest.mark.complaint(20)
 async def test_a_late_request_gets_a_made_up_answer():
     """ucbrise/clipper#118, ucbrise/clipper#744: a default output, with success"""
     served = queue()
@@ -253,6 +269,7 @@ async def test_a_late_request_gets_a_made_up_answer():
         await served.ask([1], timeout_s=0.02)
 
 
+@pytest.mark.complaint(23)
 async def test_nobody_can_tell_whether_requests_were_batched():
     """triton-inference-server/server#2811, #5205, #5802, #6421"""
     served = queue()
@@ -261,3 +278,23 @@ async def test_nobody_can_tell_whether_requests_were_batched():
     assert (how.batch_size, how.bucket, how.padding_ratio, how.reason, how.batches) == (3, Bucket(4), 0.25, "idle", 1)
     assert served.metric("batchd_batch_size_sum") == 3
     assert served.metric("batchd_bucket_batches_total", bucket="4") == 1
+
+
+@pytest.mark.complaint(16)
+async def test_a_trace_while_serving_goes_unnoticed(caplog: pytest.LogCaptureFixture):
+    """triton-inference-server/server#7776; tensorflow/serving#733: the first request of a size takes seconds"""
+    served = queue()
+    await served.ask([1])
+    assert served.metric("batchd_compiles_total", phase="serving") == 0
+    run = served.engine.run
+
+    async def run_and_trace(*arguments) -> BatchResult:
+        result = await run(*arguments)
+        return replace(result, stats=replace(result.stats, compiles=2))
+
+    served.engine.run = run_and_trace
+    for _ in range(3):
+        await served.ask([1])
+    assert served.metric("batchd_compiles_total", phase="serving") == 2
+    [line] = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert line.startswith("model 'double': 2 traces or compiles while serving")

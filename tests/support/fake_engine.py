@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -47,7 +48,8 @@ def describe(
 class FakeEngine:
     """`compute(*example)` answers one example; a ValueError that it raises is that row's error.
 
-    `seconds`: of every batch. `gate`: when set, batches wait for it. `batches`: (rows, bucket) of each.
+    `seconds`: of every batch; `assembly_s` and `split_s` come on top. `gate`: when set, batches wait for it.
+    `batches`: (rows, bucket) of each.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class FakeEngine:
         self.compute = compute
         self.description = description or describe()
         self.seconds = seconds
+        self.assembly_s = self.split_s = 0.0
         self.load_error = load_error
         self.gate: asyncio.Event | None = None
         self.may_start: asyncio.Event | None = None
@@ -93,15 +96,19 @@ class FakeEngine:
         """Computes one row after the other, after the delay or the gate, unless the engine dies first."""
         self.batches.append((len(rows), bucket))
         if self.seconds or self.gate:
-            wait = asyncio.ensure_future(self.gate.wait() if self.gate else asyncio.sleep(self.seconds))
+            whole_s = self.seconds + self.assembly_s + self.split_s
+            wait = asyncio.ensure_future(self.gate.wait() if self.gate else asyncio.sleep(whole_s))
             await asyncio.wait([wait, self.exited], return_when=asyncio.FIRST_COMPLETED)
             wait.cancel()
         if self.exited.done():
             raise EngineDied(f"the engine of model {self.description.name!r} ended: {self.exited.result()}")
+        started_at = time.perf_counter()
         answers = [self._answer(row) for row in rows][self.rows_lost :]
         padded = bucket.rows - len(rows)
         stats = BatchStats(
-            compute_s=self.seconds,
+            compute_s=self.seconds or time.perf_counter() - started_at,
+            assembly_s=self.assembly_s,
+            split_s=self.split_s,
             rows_padded=padded,
             padding_ratio=padded / bucket.rows,
             cold=bucket not in self.description.signatures[0].buckets,

@@ -12,6 +12,7 @@ import httpx
 from prometheus_client import CollectorRegistry
 
 from server.access import Access
+from server.access_log import AccessLogMode
 from server.dispatcher import Dispatcher
 from server.engines.settings import EngineSettings
 from server.http.application import Application, create_application
@@ -20,7 +21,9 @@ from server.http.listener import Listener
 from server.http.nonfinite import Nonfinite
 from server.loading_progress import ProgressLines
 from server.metrics import Metrics
+from server.observer import create_observer
 from server.supervisor import Supervisor
+from server.tracing import Tracing
 from tests.support.fake_engine import FakeEngine, FakeEngines
 from tests.support.fake_files import FakeFiles
 
@@ -55,6 +58,9 @@ async def running(
     element_limit: int = 4 * 1024 * 1024,
     nonfinite: Nonfinite = "token",
     restart_backoff_s: float = 0.01,
+    access_log: AccessLogMode = "errors",
+    triton_metrics: bool = False,
+    tracing: Tracing | None = None,
     drain_timeout_s: float = 10.0,
     engines: FakeEngines | FakeFiles | None = None,
     limits: ConnectionLimits | None = None,
@@ -63,8 +69,10 @@ async def running(
 ) -> AsyncIterator[Service]:
     """Serves the prepared engines, or those of `engines`; with `wait`, once they are ready."""
     registry = CollectorRegistry()
-    metrics = Metrics(registry)
-    dispatcher = Dispatcher(queue_limit_examples=100, queue_limit_bytes=10**8, batch_timeout_s=10.0, metrics=metrics)
+    metrics = Metrics(registry, triton_names=triton_metrics)
+    dispatcher = Dispatcher(
+        queue_limit_examples=100, queue_limit_bytes=10**8, batch_timeout_s=10.0, metrics=metrics, tracing=tracing
+    )
     engines = engines or FakeEngines(**prepared)
     supervisor = Supervisor(
         list(engines.prepared),
@@ -85,6 +93,7 @@ async def running(
         request_timeout_s=request_timeout_s,
         element_limit=element_limit,
         nonfinite=nonfinite,
+        observer=create_observer(access_log, tracing),
     )
     with socket.create_server(("127.0.0.1", 0)) as listening:
         # As uvloop does; asyncio doesn't, for a socket that it didn't make, and then each reply takes 40 ms.

@@ -17,10 +17,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from server.access import Access
+from server.access_log import AccessLogMode
 from server.grpc.guard import Guard
 from server.grpc.service import InferenceService, create_server
 from server.model_description import TensorDescription
+from server.observer import create_observer
 from server.registry import SERVED_DTYPES
+from server.tracing import Tracing
 from tests.support.fake_engine import FakeEngine, describe
 from tests.support.fake_files import FakeFiles
 from tests.support.http_service import Service, running
@@ -86,7 +89,13 @@ class Background:
 
 
 @contextmanager
-def protocol_service(*, engines: FakeFiles | None = None, access: Access | None = None) -> Iterator[Background]:
+def protocol_service(
+    *,
+    engines: FakeFiles | None = None,
+    access: Access | None = None,
+    access_log: AccessLogMode = "errors",
+    tracing: Tracing | None = None,
+) -> Iterator[Background]:
     """Serves the models above, or those of `engines`, until the block ends."""
     started, done = threading.Event(), threading.Event()
     found: list[Background] = []
@@ -95,7 +104,8 @@ def protocol_service(*, engines: FakeFiles | None = None, access: Access | None 
         models = [echo, add, half_plus_three, shout, repeat, matrix, slow]
         prepared = {engine.__name__: engine for engine in models}
         limits = {"body_limit_bytes": LIMIT_BYTES, "element_limit": 100_000}
-        async with running(**limits, engines=engines, access=access, **prepared) as service:
+        seen = {"access_log": access_log, "tracing": tracing, "triton_metrics": True}
+        async with running(**limits, **seen, engines=engines, access=access, **prepared) as service:
             inference = InferenceService(
                 service.supervisor,
                 service.dispatcher,
@@ -103,6 +113,7 @@ def protocol_service(*, engines: FakeFiles | None = None, access: Access | None 
                 product_version="1",
                 request_timeout_s=10.0,
                 element_limit=100_000,
+                observer=create_observer(access_log, tracing),
             )
             server, port = create_server(
                 inference, "127.0.0.1:0", LIMIT_BYTES, Guard(access or Access(), service.metrics)

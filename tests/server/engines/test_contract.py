@@ -188,6 +188,7 @@ def test_rows_keep_their_order_under_concurrent_batches(engine_for):
             assert got == expected
 
 
+@pytest.mark.complaint(16)
 def test_nothing_is_traced_after_warm_up(engine_for):
     engine = engine_for("square_each")
     watch = CompileWatch()

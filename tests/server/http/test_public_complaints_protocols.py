@@ -44,6 +44,7 @@ async def ask(service: Service, protocol: str, value: float):
     return await service.client.post("/v1/models/m:predict", json={"instances": [[value]]})
 
 
+@pytest.mark.complaint(1)
 @pytest.mark.parametrize("protocol", ["v2", "tfs"])
 async def test_one_bad_example_fails_its_whole_batch(protocol):
     """Lightning-AI/LitServe#340; and KServe's batcher, which answers all with 200 and a message"""
@@ -54,6 +55,7 @@ async def test_one_bad_example_fails_its_whole_batch(protocol):
         assert replies[0].json() == {"error": "x must not be negative"}
 
 
+@pytest.mark.complaint(9)
 async def test_instances_of_different_lengths_are_refused():
     """tensorflow/serving#1538, tensorflow/serving#1934, tensorflow/serving#530"""
     async with running(m=positive) as service:
@@ -61,6 +63,7 @@ async def test_instances_of_different_lengths_are_refused():
         assert [each["double"] for each in reply.json()["predictions"]] == [[2.0], [2.0, 4.0, 6.0], []]
 
 
+@pytest.mark.complaint(10)
 async def test_inputs_without_a_batch_dimension_cannot_be_batched():
     """tensorflow/serving#494, tensorflow/serving#1036, tensorflow/serving#1682"""
     description = describe("m", [tensor("x"), tensor("flag", "bool")], [tensor("y")])
@@ -71,6 +74,7 @@ async def test_inputs_without_a_batch_dimension_cannot_be_batched():
         assert max(service.engines.started[0].sizes) > 1
 
 
+@pytest.mark.complaint(12)
 async def test_unbatching_gives_one_client_three_results_and_ignores_the_outputs_asked_for():
     """SeldonIO/MLServer#1306, #903, #1718, #514, #1541"""
     async with running(m=positive) as service:
@@ -89,6 +93,7 @@ async def test_unbatching_gives_one_client_three_results_and_ignores_the_outputs
         await asyncio.gather(*map(check, range(24)))
 
 
+@pytest.mark.complaint(25)
 async def test_what_is_not_finite_makes_invalid_json_or_a_500():
     """pytorch/serve#1304; triton-inference-server/server#3711; tensorflow/serving#1014: `6e-07.0`; model_server#4337"""
     description = describe("m", [tensor("x", "float32", None)], [tensor("y", "float32", None)])

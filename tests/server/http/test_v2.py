@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import time
 import zlib
 from collections.abc import Iterator
 
@@ -107,6 +108,7 @@ def test_statistics_count_requests_examples_and_batches(client):
     assert after["inference_stats"]["success"]["count"] - before["inference_stats"]["success"]["count"] == 3
     assert after["inference_stats"]["fail"]["count"] - before["inference_stats"]["fail"]["count"] == 1
     assert after["inference_stats"]["compute_infer"]["ns"] > before["inference_stats"]["compute_infer"]["ns"]
+    assert abs(after["last_inference"] / 1000 - time.time()) < 60
     everything = client.get_inference_statistics()["model_stats"]
     assert len(everything) == 7
 
