@@ -3,6 +3,9 @@
 #   docker build -t batchd .
 #   docker run --rm -p 8000:8000 -v "$PWD/examples/language:/models:ro" batchd
 #
+# It listens on all addresses, so loading and unloading by request are off until a token file is given, as
+#   -v "$PWD/tokens:/tokens:ro" -e BATCHD_TOKEN_FILE=/tokens       (docs/security.md)
+#
 # For a GPU, build with  --build-arg TENSORFLOW='tensorflow[and-cuda]'  and run with  --gpus all.
 
 FROM python:3.11-slim AS build

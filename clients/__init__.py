@@ -19,12 +19,14 @@ if TYPE_CHECKING:
         ClientError,
         ConnectionFailed,
         DeadlineExceeded,
+        Forbidden,
         InvalidInput,
         NotFound,
         NotReady,
         Overloaded,
         PayloadTooLarge,
         ServerError,
+        Unauthenticated,
     )
     from clients.prediction import Prediction, Provenance
     from clients.sync_client import Client
@@ -35,6 +37,7 @@ _MODULE_OF = {
     "ClientError": "clients.errors",
     "ConnectionFailed": "clients.errors",
     "DeadlineExceeded": "clients.errors",
+    "Forbidden": "clients.errors",
     "InvalidInput": "clients.errors",
     "NotFound": "clients.errors",
     "NotReady": "clients.errors",
@@ -43,6 +46,7 @@ _MODULE_OF = {
     "Prediction": "clients.prediction",
     "Provenance": "clients.prediction",
     "ServerError": "clients.errors",
+    "Unauthenticated": "clients.errors",
 }
 
 __all__ = [
@@ -51,6 +55,7 @@ __all__ = [
     "ClientError",
     "ConnectionFailed",
     "DeadlineExceeded",
+    "Forbidden",
     "InvalidInput",
     "NotFound",
     "NotReady",
@@ -59,6 +64,7 @@ __all__ = [
     "Prediction",
     "Provenance",
     "ServerError",
+    "Unauthenticated",
 ]
 
 

@@ -25,6 +25,8 @@ class AsyncClient:
         *,
         timeout_s: float = 30.0,
         retries: int = 0,
+        token: str | None = None,
+        verify: exchange.Verify = True,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.url = url.rstrip("/")
@@ -33,8 +35,9 @@ class AsyncClient:
         self._http = httpx.AsyncClient(
             base_url=self.url,
             timeout=timeout_s,
+            verify=exchange.trusted(verify),
             transport=transport,
-            headers={"user-agent": "batchd-client"},
+            headers=exchange.headers(token),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
         )
         self._descriptions: dict[str, dict[str, Any]] = {}

@@ -21,6 +21,17 @@ if TYPE_CHECKING:
 @click.option("--signature", default="predict", show_default=True, help="Which signature of the model.")
 @click.option("--timeout-ms", type=float, help="Deadline for the server, milliseconds.")
 @click.option("--retries", type=click.IntRange(0), default=0, show_default=True, help="How often to retry a refusal.")
+@click.option(
+    "--token",
+    envvar="BATCHD_TOKEN",
+    show_envvar=True,
+    help="For a server that wants one. Others on this machine can see what stands on a command line.",
+)
+@click.option(
+    "--ca",
+    type=click.Path(exists=True, dir_okay=False),
+    help="PEM file of the authority that signed an https server's certificate.  [default: what this machine trusts]",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Say on stderr how the request was served.")
 def predict(
     model: str,
@@ -30,6 +41,8 @@ def predict(
     signature: str,
     timeout_ms: float | None,
     retries: int,
+    token: str | None,
+    ca: str | None,
     verbose: bool,
 ) -> None:
     """Ask MODEL about one example and print its outputs as JSON.
@@ -46,7 +59,11 @@ def predict(
     from clients.sync_client import Client
     from clients.wire import encode_inputs, to_json
 
-    with Client(url, retries=retries) as client:
+    try:
+        client = Client(url, retries=retries, token=token, verify=ca or True)
+    except (ValueError, OSError) as error:
+        raise click.UsageError(f"--ca {ca}: {error}" if isinstance(error, OSError) else f"--token: {error}") from None
+    with client:
         try:
             if (json_text is None) == (not inputs):
                 raise click.UsageError("give the inputs either as NAME=VALUE or with --json")

@@ -5,6 +5,8 @@
     ├── NotReady                `wait_ready` gave up (also a TimeoutError)
     └── ServerError             a reply that isn't a success; has .status and the server's sentence
         ├── InvalidInput        400, the request or the example itself is wrong: don't send it again
+        ├── Unauthenticated     401, the server wants a token, and doesn't know this one
+        ├── Forbidden           403, this token (or nobody from here) may do that
         ├── NotFound            404, no such model or signature
         ├── PayloadTooLarge     413
         ├── Overloaded          503, queue full, draining or restarting; has .retry_after_s
@@ -44,6 +46,14 @@ class InvalidInput(ServerError):
     """400: the request is malformed, or the model's function rejects the example."""
 
 
+class Unauthenticated(ServerError):
+    """401: the server wants a token, and none came that it knows; see `token=`."""
+
+
+class Forbidden(ServerError):
+    """403: the token doesn't have the right that this takes."""
+
+
 class NotFound(ServerError):
     """404: no such model, signature or path."""
 
@@ -66,6 +76,8 @@ class DeadlineExceeded(ServerError):
 
 ERROR_OF_STATUS: dict[int, type[ServerError]] = {
     400: InvalidInput,
+    401: Unauthenticated,
+    403: Forbidden,
     404: NotFound,
     413: PayloadTooLarge,
     504: DeadlineExceeded,

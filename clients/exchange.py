@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from os import PathLike
+from typing import Any, NoReturn, TypeAlias
 from urllib.parse import quote
 
 import httpx
@@ -14,6 +16,24 @@ from clients.prediction import Prediction, Provenance
 from clients.wire import decode_output, encode_inputs, to_json
 
 LONGEST_RETRY_WAIT_S = 30.0
+Verify: TypeAlias = "bool | str | PathLike[str] | ssl.SSLContext"
+
+
+def headers(token: str | None) -> dict[str, str]:
+    """What goes with every request. Raises ValueError for a token that can't stand in a header, without showing it."""
+    ours = {"user-agent": "batchd-client"}
+    if token is None:
+        return ours
+    if not token.isascii() or not token.isprintable() or " " in token or not token:
+        raise ValueError("the token has characters that no token has; is there a line break at its end?")
+    return ours | {"authorization": f"Bearer {token}"}
+
+
+def trusted(verify: Verify) -> bool | ssl.SSLContext:
+    """What httpx takes; a file of authorities becomes a context. Raises OSError if there is no such file."""
+    if isinstance(verify, bool | ssl.SSLContext):
+        return verify
+    return ssl.create_default_context(cafile=verify)
 
 
 def predict_path(model: str) -> str:
@@ -100,6 +120,11 @@ def _by_name(records: Any) -> dict[str, Any]:
 
 def raise_unreachable(error: httpx.HTTPError, url: str, timeout_s: float) -> NoReturn:
     """Turn httpx's exception for a failed exchange into ours."""
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        raise ConnectionFailed(
+            f"{url} isn't trusted: {error}; verify= takes the file of the authority that signed its certificate",
+            request_was_sent=False,
+        ) from error
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
         raise ConnectionFailed(
             f"cannot reach {url}: {error or type(error).__name__}; is the server running there?",

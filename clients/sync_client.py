@@ -23,6 +23,9 @@ class Client:
     timeout_s: longest wait for a connection, and for a reply.
     retries: how many more times to send a request that was refused (503) or never reached the server; 0 by
         default. A request that may have been computed is never sent again.
+    token: shown to the server with every request; it goes to no other host.
+    verify: what an https server must show: True, a certificate that this machine trusts; the path of a PEM file, one
+        signed by an authority in it; an SSLContext, e.g. with a certificate of your own for a server that wants one.
     transport: any httpx transport, e.g. one that calls an application in this process.
     """
 
@@ -32,6 +35,8 @@ class Client:
         *,
         timeout_s: float = 30.0,
         retries: int = 0,
+        token: str | None = None,
+        verify: exchange.Verify = True,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.url = url.rstrip("/")
@@ -40,8 +45,9 @@ class Client:
         self._http = httpx.Client(
             base_url=self.url,
             timeout=timeout_s,
+            verify=exchange.trusted(verify),
             transport=transport,
-            headers={"user-agent": "batchd-client"},
+            headers=exchange.headers(token),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
         )
         self._descriptions: dict[str, dict[str, Any]] = {}

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import uvloop
 
 from loadtest.connection import ConnectionPool
@@ -24,8 +25,8 @@ OPEN_LOOP_CONNECTIONS = 256
 class Exchange:
     """One request and what came of it. Times are seconds from the start of the attack.
 
-    example: index into the target's requests. status: None when no reply came; `failure` then says why, and
-    `timed_out` that the generator gave up waiting.
+    example: index into the target's requests. status: None when no reply came; `failure` then says why,
+    `timed_out` that the generator gave up waiting, and `left` that it had meant to.
     """
 
     index: int
@@ -38,6 +39,20 @@ class Exchange:
     body: bytes = b""
     failure: str | None = None
     timed_out: bool = False
+    left: bool = False
+
+
+@dataclass(frozen=True)
+class Leavers:
+    """Callers who close their connection if there is no reply yet after `after_s` seconds; the seed says which."""
+
+    share: float
+    after_s: float
+    seed: int = 0
+
+    def chosen(self, count: int) -> set[int]:
+        """Returns the indices of those among `count` requests."""
+        return set(np.flatnonzero(np.random.default_rng(self.seed).random(count) < self.share).tolist())
 
 
 @dataclass(frozen=True)
@@ -54,22 +69,34 @@ class AttackLog:
 
 
 def attack(
-    target: Target, pacer: Pacer, *, timeout_s: float = 30.0, connections: int = OPEN_LOOP_CONNECTIONS
+    target: Target,
+    pacer: Pacer,
+    *,
+    timeout_s: float = 30.0,
+    connections: int = OPEN_LOOP_CONNECTIONS,
+    leavers: Leavers | None = None,
 ) -> AttackLog:
     """Run one attack to its end, in an event loop of its own.
 
     timeout_s: after this long without a reply an exchange ends as `timed_out`.
     connections: most connections of an open loop; a closed loop opens its concurrency.
+    leavers: callers who don't wait that long.
     """
-    return uvloop.run(attack_async(target, pacer, timeout_s=timeout_s, connections=connections))
+    run = attack_async(target, pacer, timeout_s=timeout_s, connections=connections, leavers=leavers)
+    return uvloop.run(run)
 
 
 async def attack_async(
-    target: Target, pacer: Pacer, *, timeout_s: float = 30.0, connections: int = OPEN_LOOP_CONNECTIONS
+    target: Target,
+    pacer: Pacer,
+    *,
+    timeout_s: float = 30.0,
+    connections: int = OPEN_LOOP_CONNECTIONS,
+    leavers: Leavers | None = None,
 ) -> AttackLog:
     """`attack` for a running event loop."""
     size = pacer.concurrency if isinstance(pacer, ClosedLoop) else connections
-    run = _Run(target, pacer, timeout_s, ConnectionPool(target.host, target.port, size))
+    run = _Run(target, pacer, timeout_s, leavers, ConnectionPool(target.host, target.port, size))
     cpu_before_s = time.process_time()
     try:
         if isinstance(pacer, ClosedLoop):
@@ -84,10 +111,14 @@ async def attack_async(
 
 
 class _Run:
-    def __init__(self, target: Target, pacer: Pacer, timeout_s: float, pool: ConnectionPool) -> None:
+    def __init__(
+        self, target: Target, pacer: Pacer, timeout_s: float, leavers: Leavers | None, pool: ConnectionPool
+    ) -> None:
         self.target = target
         self.pacer = pacer
         self.timeout_s = timeout_s
+        self.leave_after_s = leavers.after_s if leavers else 0.0
+        self.leaving = leavers.chosen(pacer.count) if leavers else set()
         self.pool = pool
         self.exchanges: list[Exchange] = []
         self.started_at = time.perf_counter()
@@ -121,16 +152,18 @@ class _Run:
         return exchange
 
     async def _exchange(self, exchange: Exchange) -> None:
+        leaves = exchange.index in self.leaving
+        patience_s = self.leave_after_s if leaves else self.timeout_s
         exchange.sent_s = self.now_s()
         try:
             connection = await self.pool.take()
             exchange.sent_s = self.now_s()
             try:
-                reply = await connection.exchange(self.target.requests[exchange.example], self.timeout_s)
+                reply = await connection.exchange(self.target.requests[exchange.example], patience_s)
             finally:
                 self.pool.give_back(connection)
         except TimeoutError as error:
-            exchange.failure, exchange.timed_out = str(error), True
+            exchange.failure, exchange.timed_out, exchange.left = str(error), not leaves, leaves
         except OSError as error:
             exchange.failure = str(error) or type(error).__name__
         else:

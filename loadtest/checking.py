@@ -46,6 +46,8 @@ def _record(exchange: Exchange, example: Example, expected: ExampleSet) -> Recor
 
 
 def _outcome(exchange: Exchange, example: Example, expected: ExampleSet) -> tuple[str, str | None]:
+    if exchange.left:
+        return "left", None
     if exchange.status is None:
         return ("timeout" if exchange.timed_out else "error"), exchange.failure
     if exchange.status == 503:

@@ -14,7 +14,7 @@ from pathlib import Path
 import orjson
 from hdrh.histogram import HdrHistogram
 
-OUTCOMES = ("ok", "wrong", "shed", "timeout", "error")
+OUTCOMES = ("ok", "wrong", "shed", "timeout", "left", "error")
 QUANTILES = (0.5, 0.9, 0.95, 0.99, 0.999)
 CONFIDENCE = 0.99
 LONGEST_LATENCY_US = 3_600_000_000
@@ -25,7 +25,8 @@ class Record:
     """One request. Times are seconds from the start of its attack; latency counts from `due_s`.
 
     outcome: ok (the right answer, or the right refusal of a bad example), wrong, shed (503), timeout (504, or
-    no reply in time), error (anything else). status None: no reply came, the request is *lost*.
+    no reply in time), left (the caller didn't wait, as it had meant to), error (anything else). status None: no
+    reply came; unless its caller left, the request is *lost*.
     """
 
     index: int
@@ -39,6 +40,10 @@ class Record:
     batch_size: int | None = None
     queue_ms: float | None = None
     compute_ms: float | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        return self.status is None and self.outcome != "left"
 
     @property
     def latency_s(self) -> float:
@@ -63,6 +68,7 @@ class Summary:
     wrong: int
     shed: int
     timeout: int
+    left: int
     error: int
     lost: int
     elapsed_s: float
@@ -94,8 +100,9 @@ def summarise(attacks: Sequence[Sequence[Record]]) -> Summary:
         wrong=count["wrong"],
         shed=count["shed"],
         timeout=count["timeout"],
+        left=count["left"],
         error=count["error"],
-        lost=sum(record.status is None for record in records),
+        lost=sum(record.is_lost for record in records),
         elapsed_s=elapsed_s,
         throughput_per_s=count["ok"] / elapsed_s if elapsed_s else 0.0,
         latency_ms=quantiles_ms(latencies_s),
@@ -108,7 +115,7 @@ def summarise(attacks: Sequence[Sequence[Record]]) -> Summary:
         examples_of_failure=tuple(
             f"request {record.index}: {record.outcome}: {record.detail}"
             for record in records
-            if record.outcome in ("wrong", "error") or (record.status is None)
+            if record.outcome in ("wrong", "error") or record.is_lost
         )[:5],
     )
 

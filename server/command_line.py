@@ -9,7 +9,14 @@ from typing import Any
 
 import click
 
-_WITHOUT = {"max_batch_size": "the model's own", "grpc_port": "no gRPC", "reproducible": "the models' own"}
+_WITHOUT = {
+    "max_batch_size": "the model's own",
+    "grpc_port": "no gRPC",
+    "reproducible": "the models' own",
+    "token_file": "no tokens",
+    **dict.fromkeys(("tls_certificate", "tls_key"), "no TLS"),
+    "tls_client_ca": "any caller",
+}
 """What happens without a setting that has no default, but for TensorFlow's own."""
 
 
@@ -157,11 +164,15 @@ def _setting_options() -> tuple[click.Option, ...]:
 
     options = []
     for name, setting in Settings.model_fields.items():
+        if Settings.secret(name):
+            continue
         types = [each for each in get_args(setting.annotation) if each is not type(None)]
         flag = f"--{name.replace('_', '-')}"
         value_type: Any = (types[0] if type(None) in get_args(setting.annotation) else setting.annotation) or str
         if get_origin(value_type) is not None:
             value_type = click.Choice(get_args(value_type))
+        elif value_type is Path:
+            value_type = click.Path(path_type=Path)
         elif value_type is bool:
             flag = f"{flag}/--no-{flag[2:]}"
         default = _WITHOUT.get(name, "TensorFlow's choice") if setting.default is None else setting.default

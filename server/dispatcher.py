@@ -12,6 +12,10 @@ the number that was read there. A mismatch fails the whole batch, loudly: nobody
 
 Requests that arrive in the same turn of the event loop share a batch: the decision is taken at the end of
 that turn. When a batch completes, the next is sent before the answers of this one are handed out.
+
+An exception that nobody expected fails the requests that it concerns (500), is counted, and the loop goes on: those
+of a batch, where a batch went wrong; where the scheduler itself raised, its state can't be trusted, so all that wait
+fail and a new one takes its place. If that happens again and again, readiness says so.
 """
 
 from __future__ import annotations
@@ -20,8 +24,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from typing import Protocol
 
 from server.core.records import Batch, LaneSettings, Part, Reason, Request, RunBatch, WaitUntil
@@ -34,16 +39,24 @@ from server.errors import (
     ModelUnavailable,
     OwnershipError,
     PayloadTooLarge,
-    TooManyExamples,
 )
 from server.metrics import LaneMetrics, Metrics
 from server.model_description import Bucket, ModelDescription, SignatureDescription
+from server.tensors import check_count
 from server.verdicts import check_ownership, refused, rejected
 
 _log = logging.getLogger("batchd.dispatcher")
 
 _BETWEEN_BATCHES_S = 0.0003
-"""What a batch takes besides its engine's own work: messages to the process and back, turns of this loop."""
+"""What a batch takes besides its engine's own work, until it has been seen: on an idle machine."""
+
+_LATE_FACTOR = 10.0
+_LATE_AT_LEAST_S = 1.0
+"""A batch that takes so many times its measured time, and at least so long, speaks against sending more work here."""
+
+_FAULTS_BORNE = 3
+_FAULTS_FORGOTTEN_S = 60.0
+"""More faults of the scheduler than that within so long, and the dispatcher isn't ready any more."""
 
 
 class BatchRunner(Protocol):
@@ -74,6 +87,7 @@ class PredictRequest:
     deadline: float
     priority: int = 0
     id: str = ""
+    attachment: int | None = None
 
 
 @dataclass(slots=True)
@@ -116,21 +130,37 @@ class _Waiting:
     batches: int = 0
 
 
+@dataclass(slots=True)
+class _Attached:
+    """An engine that takes requests: its lanes by signature, how many callers wait for it, and who waits for them."""
+
+    number: int
+    model: str
+    lanes: dict[str, _Lane] = field(default_factory=dict)
+    waiting: int = 0
+    emptied: asyncio.Event = field(default_factory=asyncio.Event)
+
+
 class _Lane:
     """One signature of one attached model: what is measured of its examples, who computes it, its metrics."""
 
     def __init__(
         self,
+        attached: _Attached,
         model: ModelDescription,
         signature: SignatureDescription,
         runner: BatchRunner,
         metrics: LaneMetrics,
+        settings: LaneSettings,
     ) -> None:
-        self.key = (model.name, model.version, signature.name, model.engine)
+        self.key = (attached.number, signature.name)
+        self.labels = (model.name, model.version, signature.name, model.engine)
+        self.attached = attached
         self.model = model.name
         self.signature = signature.name
         self.runner = runner
         self.metrics = metrics
+        self.settings = settings
         self.compiles = 0
         certified = model.reproducible.get(signature.name)
         self.reproducible = certified.header() if certified else ""
@@ -157,12 +187,14 @@ class Dispatcher:
         max_delay_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._core = Scheduler(queue_limit_examples, queue_limit_bytes)
+        self._core = Scheduler(queue_limit_examples, queue_limit_bytes, _BETWEEN_BATCHES_S)
+        self._faults_at: list[float] = []
         self._batch_timeout_s = batch_timeout_s
         self._max_delay_s = max_delay_s
         self._metrics = metrics
         self._clock = clock
-        self._lanes: dict[tuple[str, str], _Lane] = {}
+        self._attached: dict[int, _Attached] = {}
+        self._last_attached = 0
         self._lanes_by_key: dict[object, _Lane] = {}
         self._waiting: dict[int, _Waiting] = {}
         self._last_id = 0
@@ -170,25 +202,49 @@ class Dispatcher:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._run_task: asyncio.Task[None] | None = None
+        self._late_at = inf
+        self._running_model = ""
         self._emptied = asyncio.Event()
         metrics.queue_bytes.set_function(lambda: self._core.bytes_queued)
 
-    def attach(self, model: ModelDescription, runner: BatchRunner) -> None:
-        """Opens the lanes of a model that is ready. Raises ValueError if it is attached already."""
+    def attach(self, model: ModelDescription, runner: BatchRunner) -> int:
+        """Opens the lanes of a model that is ready; returns the number by which requests name this engine.
+
+        Several engines may be attached for one model at a time: its versions, or one that another takes over from.
+        """
+        self._last_attached = number = self._last_attached + 1
+        attached = self._attached[number] = _Attached(number, model.name)
         for signature in model.signatures:
             metrics = self._metrics.lane(model.name, signature.name, model.engine, model.version)
-            lane = _Lane(model, signature, runner, metrics)
-            self._core.open_lane(lane.key, self._lane_settings(model, signature))
-            self._lanes[model.name, signature.name] = self._lanes_by_key[lane.key] = lane
-            lane.metrics.queue_depth.set_function(partial(self._core.rows_queued_in, lane.key))
+            lane = _Lane(attached, model, signature, runner, metrics, self._lane_settings(model, signature))
+            self._core.open_lane(lane.key, lane.settings)
+            attached.lanes[signature.name] = self._lanes_by_key[lane.key] = lane
+            metrics.queue_depth.set_function(partial(self._rows_queued, lane.labels))
+        return number
 
-    def detach(self, model: str, error: ModelUnavailable) -> None:
-        """Closes the lanes of a model; its callers, queued or running, get `error` at once."""
-        for lane in [lane for lane in self._lanes.values() if lane.model == model]:
-            lane.metrics.queue_depth.set_function(lambda: 0)
-            del self._lanes[lane.model, lane.signature], self._lanes_by_key[lane.key]
+    async def finish(self, attachment: int, timeout_s: float) -> bool:
+        """Waits until nobody waits for an engine; False if that took longer than allowed."""
+        attached = self._attached[attachment]
+        attached.emptied.clear()
+        if not attached.waiting:
+            return True
+        try:
+            await asyncio.wait_for(attached.emptied.wait(), timeout_s)
+        except TimeoutError:
+            return False
+        return True
+
+    def detach(self, attachment: int, error: ModelUnavailable) -> None:
+        """Closes the lanes of an engine; its callers, queued or running, get `error` at once."""
+        for lane in self._attached.pop(attachment).lanes.values():
+            del self._lanes_by_key[lane.key]
             for id in self._core.close_lane(lane.key):
                 self._fail(id, error)
+
+    @property
+    def queue_limit_examples(self) -> int:
+        """How many examples may wait, and therefore stand in one request."""
+        return self._core.queue_limit_examples
 
     async def predict(self, request: PredictRequest) -> PredictReply:
         """Queues the examples of a request and waits for all their answers; without examples, answers at once.
@@ -197,7 +253,7 @@ class Dispatcher:
         EngineDied, ModelUnavailable, DeadlineExceeded or OwnershipError. Cancelling the call takes what has
         not run of it out of the queue; so does the failure of one of its rows.
         """
-        lane = self._lanes.get((request.model, request.signature))
+        lane = self._lane(request)
         if lane is None:
             raise ModelUnavailable(f"model {request.model!r} is not ready; try again in a moment")
         try:
@@ -218,7 +274,7 @@ class Dispatcher:
         now = self._clock()
         self._last_id = id = self._last_id + 1
         count = len(examples)
-        self._refuse_too_many(count)
+        check_count(count, self._core.queue_limit_examples)
         lengths = [lane.measure(example) for example in examples] if lane.is_measured else ()
         size_bytes = sum(map(lane.bytes_of, examples))
         self._refuse_too_large(size_bytes)
@@ -227,6 +283,7 @@ class Dispatcher:
             raise refused(refusal)
         loop = asyncio.get_running_loop()
         waiting = self._waiting[id] = _Waiting(loop.create_future(), examples, now, [None] * count, count)
+        lane.attached.waiting += 1
         if not self._step_is_due:
             self._step_is_due = True
             loop.call_soon(self._step)
@@ -237,19 +294,27 @@ class Dispatcher:
             raise
         finally:
             del self._waiting[id]
+            lane.attached.waiting -= 1
+            if not lane.attached.waiting:
+                lane.attached.emptied.set()
             if not self._waiting:
                 self._emptied.set()
 
-    def _refuse_too_many(self, examples: int) -> None:
-        """Raises for a request that the queue could not hold even if it were empty."""
-        limit = self._core.queue_limit_examples
-        if examples > limit:
-            raise TooManyExamples(
-                f"the request has {examples} examples; at most {limit} may wait at once; send it in pieces"
-            )
+    def _lane(self, request: PredictRequest) -> _Lane | None:
+        if request.attachment is not None:
+            attached = self._attached.get(request.attachment)
+        else:
+            newest_first = reversed(self._attached.values())
+            attached = next((each for each in newest_first if each.model == request.model), None)
+        return attached.lanes.get(request.signature) if attached is not None else None
+
+    def _rows_queued(self, labels: tuple[str, str, str, str]) -> int:
+        """Examples that wait, of all engines that are counted under these labels."""
+        lanes = [lane.key for lane in self._lanes_by_key.values() if lane.labels == labels]
+        return sum(map(self._core.rows_queued_in, lanes))
 
     def _refuse_too_large(self, size_bytes: int) -> None:
-        """Likewise, by what its arrays take."""
+        """Raises for a request whose arrays the queue could not hold even if it were empty."""
         limit = self._core.queue_limit_bytes
         if size_bytes > limit:
             raise PayloadTooLarge(
@@ -269,6 +334,20 @@ class Dispatcher:
             return False
         return True
 
+    def abandon(self, error: BatchdError) -> None:
+        """Answers all that wait, queued or running, with an error."""
+        for waiting in list(self._waiting.values()):
+            _settle(waiting, error)
+
+    def concern(self) -> str | None:
+        """Returns what speaks against sending more work here, or None."""
+        now = self._clock()
+        if len(self._recent_faults(now)) > _FAULTS_BORNE:
+            return f"the scheduler has failed {len(self._faults_at)} times within {_FAULTS_FORGOTTEN_S:.0f} s"
+        if self._core.running is not None and now > self._late_at:
+            return f"a batch of model {self._running_model!r} takes much longer than measured"
+        return None
+
     def _lane_settings(self, model: ModelDescription, signature: SignatureDescription) -> LaneSettings:
         seconds = {timed.bucket: timed.seconds for timed in model.timings.get(signature.name, ())}
         return LaneSettings(
@@ -276,17 +355,25 @@ class Dispatcher:
             buckets=signature.buckets,
             seconds=[seconds.get(bucket, 0.0) for bucket in signature.buckets],
             delay_s=self._max_delay_s,
-            between_s=_BETWEEN_BATCHES_S,
             lengths_apart=signature.lengths_apart,
         )
 
     def _step(self) -> None:
-        """Does what the scheduler says, until it says wait."""
+        """Does what the scheduler says, until it says wait; and lives on, whatever happens."""
         self._step_is_due = False
+        try:
+            self._take_steps()
+        except Exception as error:
+            self._start_over(error)
+
+    def _take_steps(self) -> None:
         now = self._clock()
         while isinstance(action := self._core.next_action(now), RunBatch):
             self._answer_expired(action.expired, now)
-            self._send(action.batch, action.reason, now)
+            try:
+                self._send(action.batch, action.reason, now)
+            except Exception as error:
+                self._fail_batch(action.batch, error, "step")
         self._answer_expired(action.expired, now)
         if isinstance(action, WaitUntil):
             self._wake_at(action.time, now)
@@ -304,6 +391,38 @@ class Dispatcher:
         self._timer = None
         self._step()
 
+    def _fail_batch(self, batch: Batch, error: Exception, where: str) -> None:
+        """Answers a batch that could not be sent, or whose answers could not be handed out, with the error."""
+        sentence = self._note_fault(error, where)
+        for part in batch.parts:
+            self._fail(part.request_id, BatchdError(sentence))
+        try:
+            for part in batch.parts:
+                self._core.cancel(part.request_id)
+            if self._core.running is batch:
+                self._core.completed(batch, batch.expected_s, representative=False)
+        except Exception as fault:
+            self._start_over(fault)
+
+    def _start_over(self, error: Exception) -> None:
+        """Answers all that wait with the error of the scheduler, and goes on with a new one."""
+        self._faults_at = [*self._recent_faults(self._clock()), self._clock()]
+        self.abandon(BatchdError(self._note_fault(error, "scheduler")))
+        old = self._core
+        self._core = Scheduler(old.queue_limit_examples, old.queue_limit_bytes, _BETWEEN_BATCHES_S)
+        for lane in self._lanes_by_key.values():
+            self._core.open_lane(lane.key, lane.settings)
+        if old.draining:
+            self._core.drain()
+
+    def _note_fault(self, error: Exception, where: str) -> str:
+        _log.exception("the dispatcher failed unexpectedly (%s)", where, exc_info=error)
+        self._metrics.internal_errors.labels(where).inc()
+        return f"internal error: {type(error).__name__}; the server's log has the details"
+
+    def _recent_faults(self, now: float) -> list[float]:
+        return [at for at in self._faults_at if now - at < _FAULTS_FORGOTTEN_S]
+
     def _send(self, batch: Batch, reason: Reason, now: float) -> None:
         lane = self._lanes_by_key[batch.lane]
         parts = [(self._waiting[part.request_id], part) for part in batch.parts]
@@ -320,8 +439,25 @@ class Dispatcher:
                 waiting.queue_s = queue_s
             for _ in part.rows:
                 lane.metrics.queue_duration.observe(queue_s)
-        run = self._run(lane, batch, parts, bucket, reason, now)
+        self._late_at = now + max(_LATE_AT_LEAST_S, _LATE_FACTOR * batch.expected_s)
+        self._running_model = lane.model
+        run = self._run_and_survive(lane, batch, parts, bucket, reason, now)
         self._run_task = asyncio.get_running_loop().create_task(run)
+
+    async def _run_and_survive(
+        self,
+        lane: _Lane,
+        batch: Batch,
+        parts: list[tuple[_Waiting, Part]],
+        bucket: Bucket,
+        reason: Reason,
+        sent_at: float,
+    ) -> None:
+        try:
+            await self._run(lane, batch, parts, bucket, reason, sent_at)
+        except Exception as error:
+            self._fail_batch(batch, error, "batch")
+            self._step()
 
     async def _run(
         self,
@@ -349,10 +485,13 @@ class Dispatcher:
             outcome = BatchdError(f"model {lane.model!r} failed on a batch: {type(error).__name__}: {error}")
         watchdog.cancel()
         compute_s = self._clock() - sent_at
+        if self._core.running is not batch:
+            return  # the scheduler that ordered it is gone, and its callers have their errors
         if isinstance(outcome, BatchResult):
             stats = outcome.stats
             execute_s = stats.assembly_s + stats.compute_s + stats.split_s
-            self._core.completed(batch, execute_s or compute_s, representative=not stats.isolated)
+            between_s = compute_s - execute_s if execute_s else 0.0
+            self._core.completed(batch, execute_s or compute_s, between_s, representative=not stats.isolated)
         else:
             self._core.completed(batch, compute_s, representative=False)
         failures = self._hand_out(parts, outcome, compute_s)
@@ -396,7 +535,8 @@ class Dispatcher:
         return failures
 
     def _end_stuck_engine(self, lane: _Lane) -> None:
-        _log.error("model %r: a batch ran for more than %g s; ending its engine", lane.model, self._batch_timeout_s)
+        _log.error("model %r: a batch ran for more than %g s; killing its engine", lane.model, self._batch_timeout_s)
+        self._metrics.hung_engines.labels(lane.model, "batch").inc()
         lane.runner.kill()
 
     def _count(self, lane: _Lane, result: BatchResult, compute_s: float) -> None:

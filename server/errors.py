@@ -3,6 +3,8 @@
     BatchdError                       500
     ├── InvalidInput                  400   the request doesn't fit the signature
     ├── ExampleRejected               400   the model's own function refuses this example
+    ├── Unauthenticated               401   no token, or one that isn't known
+    ├── Forbidden                     403   the caller may not do this
     ├── UnknownModel                  404
     ├── PayloadTooLarge               413
     │   └── TooManyExamples                 more than may wait at once
@@ -13,6 +15,7 @@
     │   ├── Draining
     │   └── EngineDied
     ├── DeadlineExceeded              504
+    ├── LoadFailed                    400   a model that a request asked to load can't be; what served, still does
     ├── Unsupported                   501   the protocol has it, batchd doesn't
     ├── ModelLoadError                500   the model file is missing, broken, or declares no model
     ├── CertificationError            500   batched differs from per-example, or samples don't fit
@@ -66,6 +69,28 @@ class ExampleRejected(BatchdError):
     def row(self) -> int:
         """The first row that failed."""
         return self.rows[0]
+
+
+class Unauthenticated(BatchdError):
+    """A token is needed, and none came that is known; `challenge` is what the caller is told by header."""
+
+    status = 401
+    outcome = "unauthenticated"
+
+    def __init__(self, message: str, problem: str = "") -> None:
+        super().__init__(message)
+        self.challenge: str | None = f'Bearer error="{problem}"' if problem else "Bearer"
+
+
+class Forbidden(BatchdError):
+    """The caller may not do this; with `right`, a token that has that right would."""
+
+    status = 403
+    outcome = "forbidden"
+
+    def __init__(self, message: str, right: str = "") -> None:
+        super().__init__(message)
+        self.challenge = f'Bearer error="insufficient_scope", scope="{right}"' if right else None
 
 
 class UnknownModel(BatchdError):
@@ -146,6 +171,12 @@ class ModelLoadError(BatchdError):
 
 class CertificationError(BatchdError):
     """The batched program was not shown to equal the per-example function."""
+
+
+class LoadFailed(BatchdError):
+    """A request asked for a model to be loaded, and that failed; what served before still does."""
+
+    status = 400
 
 
 class OwnershipError(BatchdError):

@@ -40,15 +40,21 @@ def load_models(location: str) -> tuple[ModelSpec, ...]:
     return specs
 
 
-def choose_model(specs: tuple[ModelSpec, ...], name: str | None, location: str) -> ModelSpec:
-    """Returns the model of that name, or the first where `name` is None."""
+def choose_model(
+    specs: tuple[ModelSpec, ...], name: str | None, location: str, version: str | None = None
+) -> ModelSpec:
+    """Returns the model of that name and version; the first, of that name, where the one or the other is None."""
     if name is None:
         return specs[0]
-    for spec in specs:
-        if spec.name == name:
+    named = [spec for spec in specs if spec.name == name]
+    if not named:
+        known = ", ".join(f"'{spec.name}'" for spec in specs)
+        raise ModelLoadError(f"{location} registers no model named '{name}'; it has {known}")
+    for spec in named:
+        if version in (None, spec.version):
             return spec
-    known = ", ".join(f"'{spec.name}'" for spec in specs)
-    raise ModelLoadError(f"{location} registers no model named '{name}'; it has {known}")
+    known = ", ".join(f"'{spec.version}'" for spec in named)
+    raise ModelLoadError(f"{location} registers no version '{version}' of model '{name}'; it has {known}")
 
 
 def _is_path(location: str) -> bool:

@@ -205,7 +205,9 @@ class Metrics:
             ("model",),
             registry=registry,
         )
-        self.ready = Gauge("batchd_model_ready", "1 while the model can answer, else 0.", ("model",), registry=registry)
+        self.ready = Gauge(
+            "batchd_model_ready", "1 while the model can answer, else 0.", ("model", "version"), registry=registry
+        )
         self.queue_depth = Gauge("batchd_queue_depth", "Examples that wait to be sent.", _LANE, registry=registry)
         self.queue_bytes = Gauge(
             "batchd_queue_bytes", "Bytes of the requests that wait, of all models.", registry=registry
@@ -229,6 +231,32 @@ class Metrics:
             ("model", "version", "phase"),
             registry=registry,
         )
+        self.loads = Counter(
+            "batchd_model_loads_total",
+            "Loads that requests have asked for, by outcome: done or failed.",
+            ("model", "outcome"),
+            registry=registry,
+        )
+        self.connections = Gauge("batchd_connections", "HTTP connections that are open.", registry=registry)
+        self.connections_ended = Counter(
+            "batchd_connections_ended_total",
+            "HTTP connections that the server ended early, by reason: limit, header_timeout, body_timeout, "
+            "write_timeout, url, headers (too long, too many), malformed, stopping.",
+            ("reason",),
+            registry=registry,
+        )
+        self.hung_engines = Counter(
+            "batchd_hung_engines_total",
+            "Engine processes that were killed because they hung, by what they hung in: batch, ping or load.",
+            ("model", "where"),
+            registry=registry,
+        )
+        self.internal_errors = Counter(
+            "batchd_internal_errors_total",
+            "Unexpected exceptions of the dispatcher that it lived on after, by where: step, batch, scheduler.",
+            ("where",),
+            registry=registry,
+        )
         self._lanes: dict[tuple[str, str, str, str], LaneMetrics] = {}
 
     def lane(self, model: str, signature: str, engine: str, version: str = "1") -> LaneMetrics:
@@ -242,6 +270,10 @@ class Metrics:
     def count_unplaced(self, code: int) -> None:
         """Counts a request that was answered before its model and signature were known."""
         self.requests.labels("", "", "", "", str(code)).inc()
+
+    def forget_ready(self, model: str, version: str) -> None:
+        """Shows no readiness any more of a version that is gone for good; its counters stay."""
+        self.ready.remove(model, version)
 
     def exposition(self) -> bytes:
         """Returns everything in the Prometheus text format."""

@@ -133,10 +133,11 @@ class ModelDescription(msgspec.Struct, frozen=True):
     """A model version that is ready to serve.
 
     `timings` has the measured time of every bucket, by signature name. `file_models` names every model that
-    the same file or module registers, in order (this one among them): the HTTP process, which never loads
-    model files, learns them here. `load_seconds` says how long each phase of loading took. `rtol`, `shadow` and
-    `shadow_share` are the model's own, as `server.registry.model` has them. `certification` and `reproducible` are by
-    signature name; the latter is empty unless the model is served so.
+    the same file or module registers, in order (this one among them), and `file_versions` says the version of
+    each: the HTTP process, which never loads model files, learns them here. `load_seconds` says how long each
+    phase of loading took. `rtol`, `shadow` and `shadow_share` are the model's own, as `server.registry.model` has
+    them.
+    `certification` and `reproducible` are by signature name; the latter is empty unless the model is served so.
     """
 
     name: str
@@ -154,6 +155,13 @@ class ModelDescription(msgspec.Struct, frozen=True):
     shadow_share: float = 0.0
     certification: dict[str, Certification] = {}
     reproducible: dict[str, Reproducibility] = {}
+    file_versions: tuple[str, ...] = ()
+
+    @property
+    def others_in_file(self) -> list[tuple[str, str]]:
+        """Name and version of every other model that the same file registers."""
+        registered = zip(self.file_models, self.file_versions, strict=True)
+        return [each for each in registered if each != (self.name, self.version)]
 
     def signature(self, name: str) -> SignatureDescription | None:
         """Returns the signature of that name, or None."""

@@ -89,7 +89,8 @@ def model(
             with 400. One batch runs at a time, so whoever may send an example that takes a minute holds up all
             others for a minute. Default: any.
         rtol: relative tolerance of certification; by default it depends on the dtype.
-        version: shown in URLs and metrics.
+        version: shown in URLs and metrics. Several versions of one name are served side by side; who asks for none gets
+            the latest: the highest number, or, where they aren't numbers, the last.
         shadow: an engine that gets some of the model's batches a second time, off the callers' path; its answers are
             compared, and its figures stand beside the live engine's in `/metrics`. Default: none.
         shadow_share: which share of the batches that is, above 0 and at most 1.
@@ -98,8 +99,8 @@ def model(
             `max_length`, or samples of the longest (docs/reproducible.md).
 
     Raises:
-        ModelLoadError: a bad name or dtype, inputs that don't fit the function's parameters, or a name that
-            the same file has already used.
+        ModelLoadError: a bad name or dtype, inputs that don't fit the function's parameters, or a name and version
+            that the same file has already used.
     """
 
     def register(function: Function) -> Function:
@@ -113,14 +114,14 @@ def model(
 
 @contextmanager
 def collect_models() -> Iterator[list[ModelSpec]]:
-    """Yields a list that holds, on leaving, the models registered within; refuses two of one name."""
+    """Yields a list that holds, on leaving, the models registered within; refuses two of one name and version."""
     before = len(_registered)
     found: list[ModelSpec] = []
     yield found
     found.extend(_registered[before:])
-    by_name: dict[str, ModelSpec] = {}
+    registered: dict[tuple[str, str], ModelSpec] = {}
     for spec in found:
-        other = by_name.setdefault(spec.name, spec)
+        other = registered.setdefault((spec.name, spec.version), spec)
         if other is not spec:
             raise _duplicate(other, spec)
 
@@ -133,7 +134,7 @@ def models_in(namespace: Mapping[str, Any]) -> list[ModelSpec]:
 
 def _add(spec: ModelSpec) -> None:
     for position, other in enumerate(_registered):
-        if other.name != spec.name or _module(other) != _module(spec):
+        if (other.name, other.version, _module(other)) != (spec.name, spec.version, _module(spec)):
             continue
         if other.defined_at != spec.defined_at and _module(spec) != "__main__":
             raise _duplicate(other, spec)
@@ -145,7 +146,7 @@ def _add(spec: ModelSpec) -> None:
 def _duplicate(first: ModelSpec, second: ModelSpec) -> ModelLoadError:
     return ModelLoadError(
         f"two models are named '{second.name}': at {first.defined_at} and at {second.defined_at}; "
-        "give one of them another name"
+        "give one of them another name, or another version"
     )
 
 

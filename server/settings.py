@@ -11,9 +11,9 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, ValidationError
 
 from server.errors import BatchdError
 
@@ -36,6 +36,15 @@ class Settings(BaseModel):
     port: int = Field(8000, ge=0, le=65535, description="TCP port; 0 takes a free one")
     grpc_port: int | None = Field(None, ge=0, le=65535, description="TCP port for gRPC; 0 takes a free one")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level logged")
+
+    token_file: Path | None = Field(None, description="file of bearer tokens and their rights; see docs/security.md")
+    admin: Literal["auto", "on", "off"] = Field(
+        "auto", description="loading and unloading by request: by token, else on loopback only; or always; or never"
+    )
+    tls_certificate: Path | None = Field(None, description="PEM file: the certificate, and those up to its root")
+    tls_key: Path | None = Field(None, description="PEM file: the certificate's private key")
+    tls_key_password: SecretStr | None = Field(None, description="of the private key; environment or file only")
+    tls_client_ca: Path | None = Field(None, description="PEM file: callers need a certificate signed by one of these")
 
     engine: str = Field("static", description="how a batch is computed: static, while_loop or per_request")
     device: str = Field("auto", description="auto (first GPU, else CPU), cpu, or gpu:N")
@@ -69,7 +78,35 @@ class Settings(BaseModel):
         "token", description="what NaN and infinities are in JSON replies of v2 and TensorFlow Serving"
     )
     batch_timeout_s: float = Field(
-        60.0, gt=0, le=86_400, description="seconds after which a running batch's engine process is ended"
+        30.0, gt=0, le=86_400, description="seconds after which a running batch's engine process is killed"
+    )
+    ping_interval_s: float = Field(5.0, gt=0, le=3600, description="seconds between checks of an idle engine process")
+    ping_timeout_s: float = Field(
+        10.0, gt=0, le=3600, description="seconds after which an engine process that doesn't answer a check is killed"
+    )
+    load_timeout_s: float = Field(
+        600.0, gt=0, le=86_400, description="seconds that loading may go on without progress before it counts as hung"
+    )
+
+    connection_limit: int = Field(
+        4096, ge=1, le=1_000_000, description="HTTP connections open at once; more are answered 503"
+    )
+    keep_alive_s: float = Field(
+        75.0, gt=0, le=86_400, description="seconds until a connection without a request is closed"
+    )
+    header_timeout_s: float = Field(
+        10.0, gt=0, le=3600, description="seconds until 408 for a request's head that isn't complete"
+    )
+    body_timeout_s: float = Field(
+        10.0, gt=0, le=3600, description="seconds until 408 for a body of which no further KiB arrives"
+    )
+    write_timeout_s: float = Field(
+        30.0, gt=0, le=3600, description="seconds until a connection is dropped that takes no further 64 KiB of a reply"
+    )
+    url_limit_bytes: int = Field(8192, ge=64, le=65536, description="bytes of a URL; more is answered 414")
+    header_limit: int = Field(100, ge=1, le=10_000, description="headers of one request; more are answered 431")
+    header_limit_bytes: int = Field(
+        32_768, ge=256, le=1_048_576, description="bytes of one request's headers; more are answered 431"
     )
 
     drain_delay_s: float = Field(
@@ -78,6 +115,9 @@ class Settings(BaseModel):
     drain_timeout_s: float = Field(
         30.0, ge=0, le=3600, description="seconds that queued requests have to finish, after SIGTERM"
     )
+    close_timeout_s: float = Field(
+        5.0, gt=0, le=3600, description="seconds that connections have to end after that, before they are dropped"
+    )
     restart_backoff_s: float = Field(0.5, gt=0, le=60, description="seconds before a dead engine's first restart")
     restart_backoff_limit_s: float = Field(30.0, gt=0, le=3600, description="seconds between later restarts, most")
     triton_metrics: bool = Field(False, description="export the metrics under Triton's names as well")
@@ -85,6 +125,11 @@ class Settings(BaseModel):
     def source(self, name: str) -> str:
         """Returns "flag", "environment", "file" or "default"."""
         return self._sources.get(name, "default")
+
+    @classmethod
+    def secret(cls, name: str) -> bool:
+        """Whether a setting's value is never shown, nor taken from the command line, which others can see."""
+        return name in cls.model_fields and SecretStr in get_args(cls.model_fields[name].annotation)
 
     def lines(self) -> list[str]:
         """Returns one line for each effective value and where it came from."""
@@ -139,5 +184,6 @@ def _explain(error: ValidationError, sources: Mapping[str, str]) -> str:
         if problem["type"] == "extra_forbidden":
             lines.append(f"setting {name!r} (from {origin}): there is no such setting")
         else:
-            lines.append(f"setting {name!r} (from {origin}): {problem['msg']}, got {problem['input']!r}")
+            got = "" if Settings.secret(name) else f", got {problem['input']!r}"
+            lines.append(f"setting {name!r} (from {origin}): {problem['msg']}{got}")
     return "; ".join(lines)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -58,7 +58,7 @@ def mirrored_batches(registry: CollectorRegistry) -> Counter:
 
 
 class Shadows:
-    """The shadow engines of all models. They load one after the other, once the live ones are ready."""
+    """The shadow engines of all deployments. They load one after the other, once the live ones are ready."""
 
     def __init__(self, start_engine: StartShadow, settings: EngineSettings, metrics: Metrics) -> None:
         self._start_engine = start_engine
@@ -67,33 +67,35 @@ class Shadows:
         self._may_load = asyncio.Event()
         self._loading = asyncio.Semaphore(1)
         self._counter = mirrored_batches(metrics.registry)
-        self._by_model: dict[str, _Shadow] = {}
-        self._starting: list[asyncio.Task[None]] = []
+        self._by_owner: dict[Hashable, _Shadow] = {}
 
     def load(self) -> None:
         """Every live model is ready; from now on shadows may load."""
         self._may_load.set()
 
-    def beside(self, source: ModelSource, description: ModelDescription, live: BatchRunner) -> BatchRunner:
-        """Returns what the dispatcher should run batches on: `live`, or `live` with the model's shadow beside it."""
+    def beside(
+        self, owner: Hashable, source: ModelSource, description: ModelDescription, live: BatchRunner
+    ) -> BatchRunner:
+        """Returns what the dispatcher should run batches on: `live`, or `live` with the model's shadow beside it.
+
+        A shadow belongs to its owner, and stays the same until `end(owner)`, though the live engine may be restarted.
+        """
         engine = description.shadow
         if engine is None or engine == description.engine:
             return live
-        shadow = self._by_model.get(description.name)
+        shadow = self._by_owner.get(owner)
         if shadow is None:
-            shadow = self._by_model[description.name] = _Shadow(description, engine, self._metrics, self._counter)
-            process = self._start_engine(
-                source, msgspec.structs.replace(self._settings, engine=engine, reproducible=False)
-            )
-            self._starting.append(asyncio.create_task(self._start(shadow, process)))
+            shadow = self._by_owner[owner] = _Shadow(description, engine, self._metrics, self._counter)
+            settings = msgspec.structs.replace(self._settings, engine=engine, reproducible=False)
+            process = self._start_engine(source, settings)
+            shadow.starting = asyncio.create_task(self._start(shadow, process))
         return MirroredRunner(live, shadow.mirror)
 
-    async def close(self) -> None:
-        """Ends all shadow engines."""
-        for task in self._starting:
-            task.cancel()
-        await asyncio.gather(*self._starting, return_exceptions=True)
-        await asyncio.gather(*(shadow.close() for shadow in self._by_model.values()), return_exceptions=True)
+    async def end(self, owner: Hashable) -> None:
+        """Ends the shadow of this owner, if it has one."""
+        shadow = self._by_owner.pop(owner, None)
+        if shadow is not None:
+            await shadow.close()
 
     async def _start(self, shadow: _Shadow, process: ShadowEngine) -> None:
         try:
@@ -101,10 +103,11 @@ class Shadows:
             async with self._loading:
                 await process.start()
         except BaseException as error:
-            if not isinstance(error, asyncio.CancelledError):
-                _log.error("model %r: no shadow %r: %s", shadow.model, shadow.engine, error)
             await process.close()
-            raise
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            _log.error("model %r: no shadow %r: %s", shadow.model, shadow.engine, error)
+            return
         _log.info("model %r: %g of its batches go to engine %r too", shadow.model, shadow.share, shadow.engine)
         shadow.process = process
 
@@ -137,6 +140,7 @@ class _Shadow:
     def __init__(self, description: ModelDescription, engine: str, metrics: Metrics, counter: Counter) -> None:
         self.model, self.engine, self.share = description.name, engine, description.shadow_share
         self.process: ShadowEngine | None = None
+        self.starting: asyncio.Task[None] | None = None
         self._description = description
         self._metrics = metrics
         self._counter = counter
@@ -157,10 +161,13 @@ class _Shadow:
         self._running = asyncio.create_task(self._run(self.process, signature, rows, bucket, live))
 
     async def close(self) -> None:
-        if self._running is not None:
-            self._running.cancel()
-        if self.process is not None:
-            await self.process.close()
+        for task in (self.starting, self._running):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        process, self.process = self.process, None
+        if process is not None:
+            await process.close()
 
     async def _run(
         self, process: ShadowEngine, signature: str, rows: Sequence[Example], bucket: Bucket, live: BatchResult

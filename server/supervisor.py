@@ -1,92 +1,57 @@
-"""The supervisor: owns one engine process for each model; starts it, says when it is ready, restarts it.
+"""The supervisor: brings models up, at start and on request, and takes them down. What serves is in its catalogue.
 
-Models are loaded from files or modules that only engine processes ever import. A file's first process loads
-its first model and reports the names of the others, which then get processes of their own. A model that fails
-before it has ever been ready ends the start with its error. One whose process ends later is started again,
-after a wait that doubles with every failure; meanwhile its callers get 503, and the other models live on.
+Models are loaded from files or modules that only engine processes ever import, and only from those that the command
+line named: a request can ask for a model by its name, never for a file. A file's first process loads its first model
+and reports the others, which then get processes of their own. A model that fails at start ends the start.
+
+`load(name)` runs the model's file anew, in new processes beside those that serve. Once all of its versions are warm,
+they take over in one step; the old ones finish what they have. If anything fails, the old ones just go on. So does
+`unload(name)` finish what is queued before the processes end. For one name these happen one after the other, in the
+order in which they were asked for; who asks for what will be done anyway joins that.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias
+from functools import partial
+from typing import Literal, TypeAlias
 
-from server.dispatcher import BatchRunner, Dispatcher
+from server.catalogue import Catalogue, ServedModel
+from server.deployment import Deployment, Engine, Means, StartEngine
+from server.dispatcher import Dispatcher
 from server.engines.settings import EngineSettings
-from server.errors import EngineDied, ModelLoadError, ModelUnavailable, UnknownModel
+from server.errors import BatchdError, Draining, LoadFailed, ModelLoadError, ModelUnavailable
 from server.loading_progress import LoadingProgress
-from server.metrics import Metrics, show_certification
+from server.metrics import Metrics
 from server.model_description import ModelDescription
-from server.process.messages import ModelSource, Progress
+from server.process.messages import ModelSource
 from server.shadow import Shadows
+
+__all__ = ["Engine", "ServedModel", "StartEngine", "Supervisor"]
 
 _log = logging.getLogger("batchd.supervisor")
 
-State: TypeAlias = Literal["loading", "ready", "restarting"]
 
-
-class Engine(BatchRunner, Protocol):
-    """What the supervisor needs of an engine process; see `server.process.host.EngineProcess`."""
-
-    exited: asyncio.Future[str]
-
-    async def start(self, on_progress: Callable[[Progress], None] | None = None) -> ModelDescription:
-        """Loads the model and returns when it is warm."""
-        ...
-
-    async def close(self) -> None:
-        """Ends the process."""
-        ...
-
-
-StartEngine: TypeAlias = Callable[[ModelSource, EngineSettings], Engine]
+Kind: TypeAlias = Literal["load", "unload"]
 
 
 @dataclass(slots=True)
-class ServedModel:
-    """A model and how it is doing. `name` is the location until its file has been loaded."""
+class _Change:
+    """What was last asked of a model."""
 
-    name: str
-    source: ModelSource
-    state: State = "loading"
-    description: ModelDescription | None = None
-    progress: Progress | None = None
-    restarts: int = 0
-
-    def ready(self) -> ModelDescription:
-        """Returns the description of a model that can answer. Raises ModelUnavailable."""
-        if self.state == "ready" and self.description is not None:
-            return self.description
-        raise ModelUnavailable(f"model {self.name!r} is {self.state}{self._how_far()}; try again in a moment")
-
-    def _how_far(self) -> str:
-        if self.progress is None:
-            return ""
-        of_total = f" {self.progress.done} of {self.progress.total}" if self.progress.total else ""
-        return f" ({self.progress.phase}{of_total})"
-
-
-@dataclass(slots=True)
-class _Backoff:
-    """How long to wait before the next restart; forgets its failures after a model has lived long enough."""
-
-    first_s: float
-    limit_s: float
-    failures: int = field(default=0, init=False)
-
-    def next_s(self, lived_s: float) -> float:
-        if lived_s > 2 * self.limit_s:
-            self.failures = 0
-        wait_s = min(self.limit_s, self.first_s * 2.0 ** min(self.failures, 30))
-        self.failures += 1
-        return wait_s
+    kind: Kind
+    has_begun: bool = False
+    task: asyncio.Task[None] = field(init=False)
 
 
 class Supervisor:
-    """All served models. `start_engine` makes an engine process; `on_progress` shows how loading goes."""
+    """All served models. `start_engine` makes an engine process; `progress` shows how loading goes.
+
+    `drain_timeout_s`: how long an engine that is to go may take for the requests that it has.
+    """
 
     def __init__(
         self,
@@ -100,156 +65,278 @@ class Supervisor:
         models_loading_at_once: int = 1,
         restart_backoff_s: float = 0.5,
         restart_backoff_limit_s: float = 30.0,
+        drain_timeout_s: float = 30.0,
     ) -> None:
         self._locations = locations
-        self._start_engine = start_engine
-        self._engine_settings = engine_settings
-        self._dispatcher = dispatcher
         self._metrics = metrics
         self._progress = progress
-        self._backoff_s = (restart_backoff_s, restart_backoff_limit_s)
-        self._loading = asyncio.Semaphore(models_loading_at_once)
+        self._drain_timeout_s = drain_timeout_s
         self._shadows = Shadows(start_engine, engine_settings, metrics)
-        self._models: list[ServedModel] = []
-        self._engines: dict[int, Engine] = {}
-        self._watchers: list[asyncio.Task[None]] = []
+        self._means = Means(
+            start_engine=start_engine,
+            engine_settings=engine_settings,
+            dispatcher=dispatcher,
+            metrics=metrics,
+            progress=progress,
+            shadows=self._shadows,
+            loading=asyncio.Semaphore(models_loading_at_once),
+            restart_backoff_s=restart_backoff_s,
+            restart_backoff_limit_s=restart_backoff_limit_s,
+            refuse=self._refuse_second,
+            changed=self._show_ready,
+        )
+        self._catalogue = Catalogue()
+        self._deployments: dict[ServedModel, Deployment] = {}
+        self._changes: dict[str, _Change] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._retiring: dict[asyncio.Task[None], str] = {}
         self.draining = False
+        self.concerns: Sequence[Callable[[], str | None]] = (dispatcher.concern,)
 
     @property
     def models(self) -> Sequence[ServedModel]:
         """The models known so far, in the order in which they were given."""
-        return self._models
+        return self._catalogue.models
 
     @property
     def loading(self) -> bool:
         """Whether a model has never been ready yet; more may then be found in its file."""
-        return not self._models or any(model.description is None for model in self._models)
+        return self._catalogue.loading
 
     def not_ready(self) -> str | None:
-        """Returns why not all models can answer, or None if they can."""
+        """Returns why not all models that should answer can, or None if they can."""
         if self.draining:
             return "the server is shutting down"
-        waiting = [f"{model.name!r} is {model.state}" for model in self._models if model.state != "ready"]
-        return "; ".join(waiting) or (None if self._models else "no model is loaded yet")
+        concerns = filter(None, (self._catalogue.not_ready(), *(concern() for concern in self.concerns)))
+        return "; ".join(concerns) or None
 
-    def find(self, name: str) -> ServedModel:
-        """Returns the model of that name. Raises UnknownModel, or ModelUnavailable while loading."""
-        for model in self._models:
-            if model.name == name and (model.description or model.source.model):
-                return model
-        if self.loading:
-            raise ModelUnavailable(f"model {name!r} is not loaded; models are still loading")
-        raise UnknownModel(f"no model {name!r}; {self._served()}")
+    def find(self, name: str, version: str = "") -> ServedModel:
+        """Returns a version of a model, the latest where none is said. Raises UnknownModel, ModelUnavailable."""
+        return self._catalogue.find(name, version)
 
-    def only(self) -> ServedModel:
+    def versions(self, name: str) -> Sequence[ServedModel]:
+        """Returns all versions of a model. Raises UnknownModel, ModelUnavailable."""
+        self._catalogue.find(name)
+        return self._catalogue.versions(name)
+
+    def only(self, version: str = "") -> ServedModel:
         """Returns the only model. Raises UnknownModel if not alone, ModelUnavailable while loading."""
-        if len(self._models) == 1 and self._models[0].description:
-            return self._models[0]
-        if self.loading:
-            raise ModelUnavailable("models are still loading; try again in a moment")
-        raise UnknownModel(f'"model" is needed when several models are served; {self._served()}')
+        return self._catalogue.only(version)
 
     async def start(self) -> None:
         """Loads everything; returns when all are ready. Raises the error of the first that can't load."""
-        self._models = [ServedModel(location, ModelSource(location)) for location in self._locations]
+        given = [ServedModel(location, ModelSource(location)) for location in self._locations]
+        self._catalogue.models = list(given)
         with self._progress:
             try:
                 async with asyncio.TaskGroup() as group:
-                    for model in list(self._models):
-                        group.create_task(self._load_with_siblings(model, group))
+                    for model in given:
+                        group.create_task(self._start_file(model, group))
             except ExceptionGroup as errors:
                 raise errors.exceptions[0] from None
         self._shadows.load()
 
+    async def load(self, name: str) -> None:
+        """Loads a model of that name, or loads it anew; returns when the new engines answer.
+
+        Raises UnknownModel for a name that no file given at start registers, LoadFailed, ModelUnavailable while the
+        server starts or stops. A caller who leaves stops nothing.
+        """
+        await self._change("load", name, self._load)
+
+    async def unload(self, name: str) -> None:
+        """Stops serving all versions of a model; returns when their processes have ended. Raises as `load`."""
+        await self._change("unload", name, self._unload)
+
     async def close(self) -> None:
         """Ends all engine processes."""
-        await self._shadows.close()
-        for watcher in self._watchers:
-            watcher.cancel()
-        await asyncio.gather(*self._watchers, return_exceptions=True)
-        await asyncio.gather(*(engine.close() for engine in self._engines.values()), return_exceptions=True)
+        tasks = [*self._tasks, *self._retiring]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        deployments = list(self._deployments.values())
+        await asyncio.gather(*(deployment.close() for deployment in deployments), return_exceptions=True)
 
-    async def _load_with_siblings(self, model: ServedModel, group: asyncio.TaskGroup) -> None:
-        description = await self._load_first_time(model)
-        names = [name for name in description.file_models if name != description.name]
-        siblings = [ServedModel(name, ModelSource(model.source.location, name)) for name in names]
-        place = self._models.index(model) + 1
-        self._models[place:place] = siblings
-        for sibling in siblings:
-            group.create_task(self._load_first_time(sibling))
+    async def _start_file(self, model: ServedModel, group: asyncio.TaskGroup) -> None:
+        description = await self._start_model(model)
+        location = model.source.location
+        others = [
+            ServedModel(name, ModelSource(location, name, version), version=version)
+            for name, version in description.others_in_file
+        ]
+        self._catalogue.add_after(model, others)
+        for other in others:
+            group.create_task(self._start_model(other))
 
-    async def _load_first_time(self, model: ServedModel) -> ModelDescription:
-        engine, description = await self._load(model)
-        for other in self._models:
-            if other is not model and other.description and other.name == description.name:
-                first, second = other.source.location, model.source.location
-                raise ModelLoadError(f"model {description.name!r} is registered by both {first} and {second}")
-        model.source = ModelSource(model.source.location, description.name)
-        self._open(model, engine, description)
-        self._watchers.append(asyncio.create_task(self._keep_alive(model, engine)))
+    async def _start_model(self, model: ServedModel) -> ModelDescription:
+        deployment = self._deployments[model] = Deployment(model, self._means)
+        description = await deployment.load()
+        self._refuse_second(model, description)
+        deployment.open()
         return description
 
-    async def _load(self, model: ServedModel) -> tuple[Engine, ModelDescription]:
-        async with self._loading:
-            engine = self._engines[id(model)] = self._start_engine(model.source, self._engine_settings)
+    def _change(self, kind: Kind, name: str, change: Callable[[str], Awaitable[None]]) -> Awaitable[None]:
+        """Asks for a change after all that were asked for before; joins the last of them if it will do the same."""
+        if self.draining:
+            raise Draining(f"the server is shutting down; no model is {kind}ed any more")
+        if any(model.state == "loading" for model in self._catalogue.versions(name)):
+            raise ModelUnavailable(f"model {name!r} is being loaded for the first time; try again in a moment")
+        self._catalogue.find(name)
+        before = self._changes.get(name)
+        # A load that has begun may have read the file before it was last written.
+        if before is not None and before.kind == kind and not (kind == "load" and before.has_begun):
+            return asyncio.shield(before.task)
+        ours = self._changes[name] = _Change(kind)
+        ours.task = asyncio.create_task(self._in_turn(name, change, ours, before))
+        self._tasks.add(ours.task)
+        ours.task.add_done_callback(partial(self._changed, name))
+        return asyncio.shield(ours.task)
 
-            def on_progress(progress: Progress) -> None:
-                model.progress = progress
-                self._progress.show(model.name, progress)
+    async def _in_turn(
+        self, name: str, change: Callable[[str], Awaitable[None]], ours: _Change, before: _Change | None
+    ) -> None:
+        if before is not None:
+            await asyncio.wait([before.task])
+        ours.has_begun = True
+        await change(name)
 
-            return engine, await engine.start(on_progress)
+    def _changed(self, name: str, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if self._changes[name].task is task:
+            del self._changes[name]
+        if not task.cancelled() and (error := task.exception()):
+            _log.error("%s", error)
 
-    def _open(self, model: ServedModel, engine: Engine, description: ModelDescription) -> None:
-        self._dispatcher.attach(description, self._shadows.beside(model.source, description, engine))
-        self._progress.ready(model.name, description)
-        model.name, model.description, model.state, model.progress = (
-            description.name,
-            description,
-            "ready",
-            None,
-        )
-        self._metrics.ready.labels(model.name).set(1)
-        name, version = description.name, description.version
-        for phase, seconds in description.load_seconds.items():
-            self._metrics.load_seconds.labels(name, version, phase).set(seconds)
-        for signature in description.signatures:
-            lane = self._metrics.lane(name, signature.name, description.engine, version)
-            lane.fallback_ops.set(len(signature.report.get("fallbacks", ())))
-        show_certification(self._metrics, description)
-        self._metrics.lane(name, description.signatures[0].name, description.engine, version).compiles_loading.inc(
-            description.compiles
-        )
+    async def _load(self, name: str) -> None:
+        retiring = [task for task, retired in self._retiring.items() if retired == name]
+        await asyncio.gather(*retiring, return_exceptions=True)
+        old = self.versions(name)
+        fresh: list[Deployment] = []
+        for model in old:
+            model.being_loaded, model.failure = True, ""
+        try:
+            for location in dict.fromkeys(model.source.location for model in old):
+                await self._load_versions(location, name, fresh)
+            _refuse_unfit(fresh)
+        except BaseException as error:
+            await asyncio.gather(*(deployment.close() for deployment in fresh), return_exceptions=True)
+            if not isinstance(error, Exception):
+                raise
+            why = error.message if isinstance(error, BatchdError) else f"{type(error).__name__}: {error}"
+            for model in old:
+                model.failure = why
+            self._metrics.loads.labels(name, "failed").inc()
+            raise LoadFailed(f"model {name!r} could not be loaded: {why}{_meanwhile(old)}") from error
+        finally:
+            for model in old:
+                model.being_loaded = False
+        self._take_over(name, old, fresh)
+        self._metrics.loads.labels(name, "done").inc()
 
-    async def _keep_alive(self, model: ServedModel, engine: Engine) -> None:
-        """Waits for the end of the engine process, tells its callers, and starts another; for ever."""
-        loop = asyncio.get_running_loop()
-        backoff = _Backoff(*self._backoff_s)
-        while True:
-            ready_at = loop.time()
-            reason = await engine.exited
-            wait_s = backoff.next_s(loop.time() - ready_at)
-            model.state = "restarting"
-            self._metrics.ready.labels(model.name).set(0)
-            self._metrics.restarts.labels(model.name).inc()
-            model.restarts += 1
-            _log.error("model %r: its engine ended (%s); restarting in %.1f s", model.name, reason, wait_s)
-            message = f"the engine of model {model.name!r} ended ({reason}); it is being restarted"
-            self._dispatcher.detach(model.name, EngineDied(message, retry_after_s=max(1.0, wait_s)))
-            await engine.close()
-            engine = await self._restart(model, wait_s, backoff)
+    async def _load_versions(self, location: str, name: str, loaded: list[Deployment]) -> None:
+        """Loads all versions that a file registers of a model; adds each to `loaded` before it begins."""
+        first = Deployment(ServedModel(name, ModelSource(location, name)), self._means)
+        loaded.append(first)
+        description = await first.load()
+        for other, version in description.others_in_file:
+            if other == name:
+                loaded.append(Deployment(ServedModel(name, ModelSource(location, name, version)), self._means))
+                await loaded[-1].load()
 
-    async def _restart(self, model: ServedModel, wait_s: float, backoff: _Backoff) -> Engine:
-        while True:
-            await asyncio.sleep(wait_s)
-            try:
-                engine, description = await self._load(model)
-            except Exception as error:
-                wait_s = backoff.next_s(lived_s=0.0)
-                _log.error("model %r: restart failed (%s); again in %.1f s", model.name, error, wait_s)
-                await self._engines[id(model)].close()
+    def _take_over(self, name: str, old: Sequence[ServedModel], fresh: Sequence[Deployment]) -> None:
+        """Sends new requests to the new engines from here on; the old ones finish what they have."""
+        self._catalogue.replace(old, [deployment.model for deployment in fresh])
+        for deployment in fresh:
+            self._deployments[deployment.model] = deployment
+            deployment.open()
+        versions = [deployment.model.version for deployment in fresh]
+        for model in old:
+            if model.version not in versions and model in self._deployments:
+                self._catalogue.add_after(fresh[-1].model, [model])
+            if model in self._deployments:
+                self._deployments[model].withdraw()
+                retiring = asyncio.create_task(self._retire(self._deployments[model]))
+                self._retiring[retiring] = name
+                retiring.add_done_callback(self._retiring.pop)
             else:
-                self._open(model, engine, description)
-                return engine
+                self._forget(model)
+        for deployment in fresh:
+            self._list_others(deployment)
+        _log.info("model %r: version %s serves from now on", name, " and ".join(map(repr, versions)))
 
-    def _served(self) -> str:
-        return f"served here: {', '.join(model.name for model in self._models)}"
+    async def _retire(self, deployment: Deployment) -> None:
+        await deployment.retire(self._drain_timeout_s)
+        del self._deployments[deployment.model]
+        self._forget(deployment.model)
+
+    async def _unload(self, name: str) -> None:
+        models = [model for model in self._catalogue.versions(name) if not model.is_off]
+        for model in models:
+            self._deployments[model].withdraw()
+        await asyncio.gather(*(self._deployments[model].retire(self._drain_timeout_s) for model in models))
+        for model in models:
+            del self._deployments[model]
+            source = ModelSource(model.source.location, name)
+            self._catalogue.replace([model], [ServedModel(name, source, "unloaded", model.version)])
+        if models:
+            _log.info("model %r: unloaded", name)
+
+    def _list_others(self, deployment: Deployment) -> None:
+        """Lists what the file registers by now and nothing has loaded; a request may load it."""
+        location, description = deployment.model.source.location, deployment.description
+        registered = description.others_in_file
+        catalogue = self._catalogue
+        of_file = [model for model in catalogue.models if model.source.location == location]
+        for model in of_file:
+            if model.state == "not loaded" and (model.name, model.version) not in registered:
+                catalogue.models.remove(model)
+        known = {model.name for model in of_file if model in catalogue.models}
+        others = [
+            ServedModel(name, ModelSource(location, name), "not loaded", version)
+            for name, version in registered
+            if name not in known
+        ]
+        catalogue.add_after(deployment.model, others)
+
+    def _forget(self, model: ServedModel) -> None:
+        """Drops a version that has been superseded."""
+        if model in self._catalogue.models:
+            self._catalogue.models.remove(model)
+        if not any(other.version == model.version for other in self._catalogue.versions(model.name)):
+            self._metrics.forget_ready(model.name, model.version)
+
+    def _refuse_second(self, model: ServedModel, description: ModelDescription) -> None:
+        """Raises ModelLoadError if the same version of the same model already serves from elsewhere."""
+        for other in self._catalogue.versions(description.name):
+            if other is not model and other.description and not other.is_off and other.version == description.version:
+                raise _registered_twice(description, other.source.location, model.source.location)
+
+    def _show_ready(self, model: ServedModel) -> None:
+        versions = [other for other in self._catalogue.versions(model.name) if other.version == model.version]
+        is_ready = any(other.state == "ready" for other in versions)
+        self._metrics.ready.labels(model.name, model.version).set(is_ready)
+
+
+def _refuse_unfit(fresh: Sequence[Deployment]) -> None:
+    """Raises ModelLoadError if these can't take over: one has ended already, or two are the same version."""
+    by_version: dict[str, Deployment] = {}
+    for deployment in fresh:
+        description = deployment.description
+        if not deployment.is_alive:
+            raise ModelLoadError(f"the engine process of version {description.version!r} ended as soon as it was ready")
+        other = by_version.setdefault(description.version, deployment)
+        if other is not deployment:
+            raise _registered_twice(description, other.model.source.location, deployment.model.source.location)
+
+
+def _registered_twice(description: ModelDescription, first: str, second: str) -> ModelLoadError:
+    name, version = description.name, description.version
+    return ModelLoadError(
+        f"model {name!r} is registered by both {first} and {second}, as version {version!r}; "
+        "give one of them another name, or another version"
+    )
+
+
+def _meanwhile(old: Sequence[ServedModel]) -> str:
+    serving = [repr(model.version) for model in old if model.is_serving]
+    return f"; version {' and '.join(serving)} goes on serving" if serving else ""

@@ -12,7 +12,7 @@ from typing import Any, overload
 import numpy as np
 
 from server.engines.batch_result import Array, Example, Outputs
-from server.errors import InvalidInput
+from server.errors import InvalidInput, TooManyExamples
 from server.model_description import SignatureDescription, TensorDescription
 
 
@@ -67,6 +67,14 @@ def check_length(tensor: TensorDescription, array: Array, limit: int | None, lea
         longest = max(map(len, array.flat), default=0)
         if longest > limit:
             raise InvalidInput(f"input {tensor.name!r}: a text of {longest} bytes, of at most {limit}")
+
+
+def check_count(examples: int, limit: int) -> None:
+    """Raises TooManyExamples for a request that the queue could not hold even if it were empty."""
+    if examples > limit:
+        raise TooManyExamples(
+            f"the request has {examples} examples; at most {limit} may wait at once; send it in pieces"
+        )
 
 
 class Rows(Sequence[Example]):

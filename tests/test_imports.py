@@ -139,7 +139,7 @@ RULES = {
         ("asyncio", "uvloop"),
         (
             *("clients", "loadtest", "server/http", "server/grpc", "server/process"),
-            *("server/dispatcher.py", "server/supervisor.py", "server/shadow.py"),
+            *("server/dispatcher.py", "server/supervisor.py", "server/deployment.py", "server/shadow.py"),
         ),
     ),
 }

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from server.core.learned import Between
 from server.core.records import BucketShape
 
 _NEWEST = 0.2
@@ -94,15 +95,16 @@ class Plan:
 
 
 class Curve:
-    """t(rows) over the buckets of one length. `between_s` is lost between two batches, whatever their size."""
+    """t(rows) over the buckets of one length. `between` is lost between two batches, whatever their size."""
 
-    def __init__(self, timings: Timings, steps: Iterable[Timing], max_rows: int, between_s: float = 0.0) -> None:
+    def __init__(self, timings: Timings, steps: Iterable[Timing], max_rows: int, between: Between) -> None:
         self._timings = timings
         self._steps: Sequence[Timing] = sorted(steps, key=lambda step: step.rows)
         self._max_rows = min(max_rows, self._steps[-1].rows)
-        self._between_s = between_s
+        self._between = between
+        self._between_s = between.planned_s
         self._plans: dict[int, Plan] = {}
-        self._version = -1
+        self._version = (-1, -1)
         self._busiest_rows, self._busiest_s = 1, 0.0
 
     def plan(self, rows: int) -> Plan:
@@ -151,9 +153,10 @@ class Curve:
 
     def _refresh(self) -> None:
         """Forgets the plans when the times that they were made with have changed."""
-        if self._version == self._timings.version:
+        version = (self._timings.version, self._between.version)
+        if self._version == version:
             return
-        self._version = self._timings.version
+        self._version, self._between_s = version, self._between.planned_s
         self._plans.clear()
         step = self._busiest(self._steps)
         self._busiest_rows, self._busiest_s = self._room(step), self._time(step) + self._between_s

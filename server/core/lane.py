@@ -26,6 +26,7 @@ from itertools import chain, islice, repeat
 from math import inf, prod
 
 from server.core.curve import Curve, Timing, Timings
+from server.core.learned import Between, Caution
 from server.core.lengths import Lengths, doubled, holds, longest
 from server.core.line import Entry, Line, Piece
 from server.core.records import Batch, LaneSettings, Part
@@ -53,17 +54,21 @@ class _Choice:
 class Lane:
     """The lines of one lane.
 
-    `device_s`: the device's time that it has used, for fairness. `rows_due`: what is left of the rows that were to
-    go together and were cut into several batches; they don't wait for company again.
+    `device_s`: the device's time that it has used, for fairness. `share`: of the last second or so. `rows_due`: what is
+    left of the rows that were to go together and were cut into several batches; they don't wait for company again.
+    `caution`: what its predictions are multiplied by.
     """
 
-    def __init__(self, key: Hashable, settings: LaneSettings) -> None:
+    def __init__(self, key: Hashable, settings: LaneSettings, between: Between) -> None:
         self.key = key
         self.settings = settings
+        self.caution = Caution()
+        self._between = between
         self.rows_queued = 0
         self.device_s = 0.0
+        self.share = 0.0
         self.rows_due = 0
-        self._warm = _warm_lines(settings)
+        self._warm = _warm_lines(settings, between)
         self._longer: dict[Lengths, Line] = {}
         self._line_of: dict[Lengths, Line] = {}
         self._late: deque[Piece] = deque()
@@ -198,7 +203,7 @@ class Lane:
         level = doubled(lengths)
         found = self._longer.get(level)
         if found is None:
-            found = self._longer[level] = Line(level, _unmeasured(self.settings), warm=False)
+            found = self._longer[level] = Line(level, _unmeasured(self.settings, self._between), warm=False)
         return found
 
     def _forget_lines(self) -> None:
@@ -283,7 +288,7 @@ class Lane:
         best, best_rate = choice, 0.0
         for rows, seconds in choice.curve.sizes(choice.rows):
             on_time = len(deadlines) - bisect_left(deadlines, now + seconds)
-            rate = min(rows, on_time) / (seconds + self.settings.between_s)
+            rate = min(rows, on_time) / (seconds + self._between.planned_s)
             if rate >= best_rate:
                 best_rate = rate
                 best = replace(choice, rows=rows, seconds=seconds)
@@ -346,16 +351,16 @@ def _order(piece: Piece) -> tuple[float, int]:
     return piece.entry.order
 
 
-def _warm_lines(settings: LaneSettings) -> list[Line]:
+def _warm_lines(settings: LaneSettings, between: Between) -> list[Line]:
     """A line for each length of the warm buckets, shortest first; without buckets, one for all lengths."""
     if not settings.buckets:
-        return [Line((), _unmeasured(settings), warm=True)]
+        return [Line((), _unmeasured(settings, between), warm=True)]
     timings = Timings()
     seconds = chain(settings.seconds, repeat(0.0))
     each = [timings.add(bucket.rows, bucket, s) for bucket, s in zip(settings.buckets, seconds, strict=False)]
     levels = sorted({bucket.lengths for bucket in settings.buckets}, key=lambda level: (prod(level), level))
     return [
-        Line(level, Curve(timings, _smallest_by_rows(each, level), settings.max_batch_size, settings.between_s), True)
+        Line(level, Curve(timings, _smallest_by_rows(each, level), settings.max_batch_size, between), True)
         for level in levels
     ]
 
@@ -371,14 +376,14 @@ def _smallest_by_rows(timings: Iterable[Timing], level: Lengths) -> Iterable[Tim
     return [timing for _, timing in found.values()]
 
 
-def _unmeasured(settings: LaneSettings) -> Curve:
+def _unmeasured(settings: LaneSettings, between: Between) -> Curve:
     """The curve of batches that no bucket holds: in powers of two of rows, to be learnt."""
     timings = Timings()
     ladder = [1]
     while ladder[-1] < settings.max_batch_size:
         ladder.append(min(2 * ladder[-1], settings.max_batch_size))
     steps = [timings.add(rows, None, 0.0) for rows in ladder]
-    return Curve(timings, steps, settings.max_batch_size, settings.between_s)
+    return Curve(timings, steps, settings.max_batch_size, between)
 
 
 def _neighbours(first: Line, lines: list[Line]) -> Iterator[list[Line]]:

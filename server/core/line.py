@@ -20,7 +20,8 @@ class Entry:
 
     `priority`: the request's, within bounds. `order`: its place among all requests of the lane, smaller first.
     `rows_left`: rows that have not been sent. `at_most_s`: seconds to clear it row by row, which is more than it
-    adds to any queue.
+    adds to any queue. `promised`: let in because a prediction said that it would be on time; the version of
+    the caution that this was said with, else None.
     """
 
     request: Request
@@ -31,6 +32,7 @@ class Entry:
     pieces: list[Piece] = field(default_factory=list)
     at_most_s: float = 0.0
     gone: bool = False
+    promised: int | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -47,18 +47,16 @@ class Request:
 class LaneSettings:
     """How the requests of one lane share batches.
 
-    `max_batch_size`: rows. `buckets`: the warm shapes; empty means that every shape is as good as another. `seconds`:
-    the measured time of a full batch of each bucket, which `completed` corrects; 0, or missing: not known yet.
-    `delay_s`: how long a lane waits for company; 0 means never. `between_s`: what passes between two batches, whatever
-    their size, while the device computes neither. `lengths_apart`: examples share batches only with those whose
-    smallest lengths that hold them are the same.
+    `max_batch_size`: rows. `buckets`: the warm shapes; empty means that every shape is as good as another.
+    `seconds`: the measured time of a full batch of each bucket, which `completed` corrects; 0, or missing: not
+    known yet. `delay_s`: how long a lane waits for company; 0 means never. `lengths_apart`: examples
+    share batches only with those whose smallest lengths that hold them are the same.
     """
 
     max_batch_size: int
     buckets: Sequence[BucketShape] = ()
     seconds: Sequence[float] = ()
     delay_s: float = 0.0
-    between_s: float = 0.0
     lengths_apart: bool = False
 
 

@@ -7,11 +7,12 @@ happened and what time it is, asks for the next action, and does the waiting.
     cancel(id)                   its caller is gone
     next_action(now)             RunBatch | WaitUntil | WaitForRequest
     expire(now)                  requests whose deadline has passed; also asked while a batch runs
-    completed(batch, seconds)    the batch that RunBatch ordered is done
+    completed(batch, seconds, between_s)   the batch that RunBatch ordered is done
 
 One scheduler stands for one device, which computes one batch at a time, whichever model it is for. Requests
 that may share a batch stand in the same lane. It decides with the time that batches were measured to take:
-at warm-up, and corrected by every batch since (`curve.py`), by the time of computing only, never of waiting.
+at warm-up, and corrected by every batch since (`curve.py`), by the time of computing only, never of waiting; and
+with what is lost between batches (`learned.py`).
 
 The rules, in the order in which they apply:
 
@@ -20,8 +21,9 @@ The rules, in the order in which they apply:
    (Timers that fire only when a batch ends would answer seconds too late.)
 2. *No vain waiting.* The queue is bounded, in examples and in bytes, over all lanes; and a request that, by
    the measured times, can't be answered before its deadline isn't queued either. Both are refused at once, and
-   told when to come again: when the queue will have drained enough, at the rate of the last batches. An idle
-   device refuses nobody, so that an estimate that has gone wrong gets the batch that will correct it.
+   told when to come again: when the queue will have drained enough, at the rate of the last batches. Predictions are
+   taken with as much caution as it took lately to keep the promises made by them (`learned.py`). An idle device
+   refuses nobody, so that an estimate that has gone wrong gets the batch that will correct it.
 3. *No idle device.* When nothing runs and a lane is due, its batch goes now. A lane is due as soon as it has
    a request, unless it was given a delay; then it waits for company until the batch is full, the delay is
    over, a deadline would be missed, or the queue is being drained.
@@ -47,6 +49,7 @@ from collections.abc import Hashable
 from math import inf
 
 from server.core.lane import Lane
+from server.core.learned import Between
 from server.core.line import Entry
 from server.core.records import (
     PRIORITY_LIMIT,
@@ -67,26 +70,35 @@ _STALE_DEADLINES_KEPT = 1024
 HEAD_START_S = 10.0
 """Seconds by which a request overtakes those of the priority below."""
 
+_SHARES_OVER_S = 1.0
+"""The time over which the lanes' shares of the device are taken."""
+
 _RECENT = 0.9
 """What a batch counts for in the drain rate, with each batch that follows."""
 
 
 class Scheduler:
-    """One device; `queue_limit_examples` and `queue_limit_bytes` bound what waits in all lanes."""
+    """One device; `queue_limit_examples` and `queue_limit_bytes` bound what waits in all lanes.
 
-    def __init__(self, queue_limit_examples: int, queue_limit_bytes: int) -> None:
+    `between_s`: what is lost between two batches, until it has been seen.
+    """
+
+    def __init__(self, queue_limit_examples: int, queue_limit_bytes: int, between_s: float = 0.0) -> None:
         self.queue_limit_examples = queue_limit_examples
         self.queue_limit_bytes = queue_limit_bytes
         self.rows_queued = 0
         self.bytes_queued = 0
         self.draining = False
         self.running: Batch | None = None
+        self._between = Between(between_s)
         self._lanes: dict[Hashable, Lane] = {}
         self._live: dict[int, Entry] = {}
         self._deadlines: list[tuple[float, int]] = []
         self._batches_sent = 0
         self._serial = 0
         self._ends_at = 0.0
+        self._sent_at = 0.0
+        self._sent: tuple[Hashable, float] = (None, 0.0)
         self._clear_at_most_s = 0.0
         self._device_s = 0.0
         self._drained_rows = 0.0
@@ -96,7 +108,7 @@ class Scheduler:
         """Makes a lane known. Raises ValueError if it is open already."""
         if lane in self._lanes:
             raise ValueError(f"lane {lane!r} is open already")
-        self._lanes[lane] = Lane(lane, settings)
+        self._lanes[lane] = Lane(lane, settings, self._between)
         self._lanes[lane].device_s = self._device_s
 
     def close_lane(self, lane: Hashable) -> tuple[int, ...]:
@@ -145,7 +157,10 @@ class Scheduler:
         expired = []
         while self._deadlines and self._deadlines[0][0] <= now:
             _, id = heapq.heappop(self._deadlines)
-            if self.cancel(id):
+            if entry := self._live.get(id):
+                if entry.promised is not None:
+                    self._lanes[entry.request.lane].caution.broken(entry.promised)
+                self.cancel(id)
                 expired.append(id)
         return tuple(expired)
 
@@ -158,24 +173,29 @@ class Scheduler:
         wake_at = min(self._next_deadline(), self._next_lane_due_at())
         return WaitUntil(wake_at, expired) if wake_at < inf else WaitForRequest(expired)
 
-    def completed(self, batch: Batch, seconds: float, *, representative: bool = True) -> None:
+    def completed(self, batch: Batch, seconds: float, between_s: float = 0.0, *, representative: bool = True) -> None:
         """Takes note that the running batch is done after `seconds` of computing, or ValueError.
 
-        `representative`: whether such a batch takes this long; not so where it failed or rows were run alone.
+        `between_s`: what passed besides, from sending it to being done. `representative`: whether such a batch takes
+        this long; not so where it failed or rows were run alone.
         """
         if self.running is not batch:
             raise ValueError(f"batch {batch.id} is not the one that is running")
         self.running = None
         if lane := self._lanes.get(batch.lane):
             lane.device_s += seconds - batch.expected_s
+            self._sent = (batch.lane, seconds + between_s)
             if representative:
                 lane.learn(seconds)
         if representative:
+            self._between.learn(between_s)
             self._drained_rows = self._drained_rows * _RECENT + batch.rows
-            self._drained_s = self._drained_s * _RECENT + seconds
+            self._drained_s = self._drained_s * _RECENT + seconds + between_s
         for part in batch.parts:
             entry = self._live.get(part.request_id)
             if entry is not None and not entry.rows_left:
+                if lane and entry.promised is not None:
+                    lane.caution.kept(entry.promised)
                 del self._live[part.request_id]
 
     def drain(self) -> None:
@@ -202,10 +222,12 @@ class Scheduler:
             return Refusal("bytes", queued_bytes, limit_bytes, self.predicted_wait_s(), self._drain_s(share * queued))
         if request.deadline == inf or (self.running is None and not queued):
             return None
+        entry.promised = lane.caution.version
+        caution = lane.caution.factor
         at_most_s = self._running_s(now) + self._clear_at_most_s + entry.at_most_s
-        if now + at_most_s <= request.deadline:
+        if now + caution * at_most_s <= request.deadline:
             return None
-        wait_s = self._predicted_answer_s(entry, lane, now)
+        wait_s = caution * self._predicted_answer_s(entry, lane, now)
         if now + wait_s <= request.deadline:
             return None
         vain = now + lane.alone_s(entry) > request.deadline
@@ -214,11 +236,14 @@ class Scheduler:
     def _predicted_answer_s(self, entry: Entry, lane: Lane, now: float) -> float:
         """Seconds until a request that isn't queued yet would be answered: no fewer, by the measured times.
 
-        The others get as much of the device as this lane until it is, or all that they ask for.
+        The others get as much of the device as this lane until it is, or all that they ask for: what they have queued,
+        and what will arrive, if it is as much as of late.
         """
         own_s = lane.clear_with_s(entry)
-        others_s = [min(own_s, other.clear_s()) for other in self._lanes.values() if other is not lane]
-        return self._running_s(now) + own_s + sum(others_s)
+        others = [(other.clear_s(), other.share) for other in self._lanes.values() if other is not lane]
+        until_s = own_s + sum(min(own_s, queued_s) for queued_s, _ in others)
+        others_s = sum(min(own_s, queued_s + share * until_s) for queued_s, share in others)
+        return self._running_s(now) + own_s + others_s
 
     def _running_s(self, now: float) -> float:
         """Seconds until the device is free."""
@@ -237,12 +262,23 @@ class Scheduler:
             self.bytes_queued -= entry.request.bytes
         lane.remove(entry)
 
+    def _note_shares(self, now: float) -> None:
+        """Takes note of how the device was shared since the last batch was sent."""
+        elapsed_s = max(1e-9, now - self._sent_at)
+        weight = elapsed_s / (elapsed_s + _SHARES_OVER_S)
+        user, seconds = self._sent
+        for lane in self._lanes.values():
+            used = min(1.0, seconds / elapsed_s) if lane.key == user else 0.0
+            lane.share += (used - lane.share) * weight
+        self._sent_at, self._sent = now, (None, 0.0)
+
     def _send(self, lane: Lane, now: float) -> Batch:
+        self._note_shares(now)
         self._batches_sent += 1
         self._device_s = max(self._device_s, lane.device_s)
         batch = lane.take(self._batches_sent, now)
         lane.device_s += batch.expected_s
-        self._ends_at = now + batch.expected_s
+        self._ends_at = now + batch.expected_s + self._between.planned_s
         self._clear_at_most_s = self.predicted_wait_s()
         self.rows_queued -= batch.rows
         for part in batch.parts:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from server.grpc.messages import MESSAGES
 from server.lanes import Lane, Lanes
 from server.metrics import LaneMetrics
 from server.open_inference.datatypes import DATATYPES, array_from_bytes, array_to_bytes
-from server.open_inference.request import InferSignature, read_wishes, refuse_unsupported
+from server.open_inference.request import UNSUPPORTED, WISHES, InferSignature, read_wishes, refuse_unsupported
 from server.tensors import join_rows
 
 _CONTENTS = {
@@ -41,14 +43,22 @@ class InferCall:
     def read(self, lanes: Lanes[InferSignature], timeout_s: float) -> PredictRequest:
         """Returns the request. Raises BatchdError for what can't be answered."""
         message = self._message
-        wishes = read_wishes(_parameters(message.parameters), self._arrived_at, timeout_s)
+        wishes = read_wishes(_parameters(message.parameters, WISHES), self._arrived_at, timeout_s)
         lane = self._lane = lanes.find(message.model_name, message.model_version, wishes.signature)
         self.metrics = lane.metrics
         rows = lane.codec.rows(self._arrays(lane.codec))
-        for output in message.outputs:
-            refuse_unsupported(output.name, _parameters(output.parameters))
         self._outputs = lane.codec.choose_outputs(output.name for output in message.outputs)
-        return PredictRequest(lane.model.name, lane.signature.name, rows, wishes.deadline, wishes.priority, message.id)
+        for output in message.outputs:
+            refuse_unsupported(output.name, _parameters(output.parameters, UNSUPPORTED))
+        return PredictRequest(
+            lane.model.name,
+            lane.signature.name,
+            rows,
+            wishes.deadline,
+            wishes.priority,
+            message.id,
+            attachment=lane.attachment,
+        )
 
     def write(self, reply: PredictReply) -> Any:
         """Returns the message that answers."""
@@ -63,12 +73,14 @@ class InferCall:
 
     def _arrays(self, signature: InferSignature) -> dict[str, Array]:
         tensors, raw = self._message.inputs, self._message.raw_input_contents
+        if len(tensors) > _MOST_INPUTS + len(signature.inputs):
+            raise InvalidInput(f"{len(tensors)} inputs came; the signature takes {len(signature.inputs)}")
         signature.check_input_names([tensor.name for tensor in tensors])
         if raw and len(raw) != len(tensors):
             raise InvalidInput(f"expected raw_input_contents for each of {len(tensors)} inputs, got {len(raw)}")
         arrays = {}
         for index, tensor in enumerate(tensors):
-            refuse_unsupported(tensor.name, _parameters(tensor.parameters))
+            refuse_unsupported(tensor.name, _parameters(tensor.parameters, UNSUPPORTED))
             shape = signature.check_form(tensor.name, tensor.datatype, tensor.shape)
             dtype = signature.inputs[tensor.name].dtype
             if raw:
@@ -85,17 +97,21 @@ def _array_of_contents(tensor: Any, dtype: str, shape: tuple[int, ...]) -> Array
     if field is None:
         raise InvalidInput(f"input {tensor.name!r}: {tensor.datatype} goes in raw_input_contents only")
     values = getattr(tensor.contents, field)
+    if len(values) != prod(shape):
+        raise InvalidInput(f"input {tensor.name!r}: shape {list(shape)}, but {len(values)} elements in {field}")
     try:
         array = np.array(values, dtype=object if dtype == "string" else dtype)
     except OverflowError:
         raise InvalidInput(f"input {tensor.name!r}: a value is out of range for {tensor.datatype}") from None
-    if array.size != np.prod(shape, dtype=object):
-        raise InvalidInput(f"input {tensor.name!r}: shape {list(shape)}, but {array.size} elements in {field}")
     return array.reshape(shape)
 
 
-def _parameters(message: Any) -> dict[str, Any]:
-    return {name: getattr(value, kind) for name, value in message.items() if (kind := value.WhichOneof(_CHOICE))}
+def _parameters(message: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Returns those of these names; others may be there, in any number."""
+    found = {name: message[name] for name in names if name in message}
+    return {name: getattr(value, kind) for name, value in found.items() if (kind := value.WhichOneof(_CHOICE))}
 
 
 _CHOICE = "parameter_choice"
+_MOST_INPUTS = 100
+"""How many too many are named in an error."""

@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 
 _PACKAGE = "inference"
 _NAME_AND_VERSION = {"name": "1 string", "version": "2 string"}
+_CHANGE = {"repository_name": "1 string", "model_name": "2 string", "parameters": "3 map ModelRepositoryParameter"}
 
 # Each field: its number; `repeated`, `map` (from strings), or `choice` (one of those so marked); its type.
 _MESSAGES: dict[str, dict[str, str]] = {
@@ -115,9 +116,15 @@ _MESSAGES: dict[str, dict[str, str]] = {
     "RepositoryIndexRequest": {"repository_name": "1 string", "ready": "2 bool"},
     "RepositoryIndexResponse": {"models": "1 repeated ModelIndex"},
     "ModelIndex": {"name": "1 string", "version": "2 string", "state": "3 string", "reason": "4 string"},
-    "RepositoryModelLoadRequest": {"repository_name": "1 string", "model_name": "2 string"},
+    "ModelRepositoryParameter": {
+        "bool_param": "1 choice bool",
+        "int64_param": "2 choice int64",
+        "string_param": "3 choice string",
+        "bytes_param": "4 choice bytes",
+    },
+    "RepositoryModelLoadRequest": _CHANGE,
     "RepositoryModelLoadResponse": {},
-    "RepositoryModelUnloadRequest": {"repository_name": "1 string", "model_name": "2 string"},
+    "RepositoryModelUnloadRequest": _CHANGE,
     "RepositoryModelUnloadResponse": {},
 }
 _DATA_TYPES = (

@@ -19,14 +19,17 @@ from google.protobuf.message import DecodeError
 
 from server.dispatcher import Dispatcher
 from server.errors import BatchdError, InvalidInput, Unsupported
+from server.grpc.credentials import server_credentials
+from server.grpc.guard import Guard
 from server.grpc.infer import InferCall
 from server.grpc.messages import MESSAGES
-from server.lanes import Lanes, find_version
+from server.lanes import Lanes
 from server.metrics import Metrics
 from server.open_inference import metadata
 from server.open_inference.request import InferSignature
 from server.provenance import headers_of
 from server.supervisor import Supervisor
+from server.tls import Tls
 
 _log = logging.getLogger("batchd.grpc")
 
@@ -75,10 +78,10 @@ class InferenceService:
             "ModelConfig": self._model_config,
             "ModelStatistics": self._model_statistics,
             "RepositoryIndex": self._repository_index,
-            "RepositoryModelLoad": partial(_refuse, "load"),
-            "RepositoryModelUnload": partial(_refuse, "unload"),
         }
         handlers = {name: _unary(name, partial(self._tell, name, answer)) for name, answer in calls.items()}
+        for name, change in {"RepositoryModelLoad": self._load, "RepositoryModelUnload": self._unload}.items():
+            handlers[name] = _unary(name, partial(self._change, name, change))
         handlers["ModelInfer"] = _unary("ModelInfer", self._infer)
         handlers["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
             _refuse_streams,
@@ -92,6 +95,13 @@ class InferenceService:
             return json_format.ParseDict(answer(message), MESSAGES[f"{name}Response"]())
         except BatchdError as error:
             await _abort(context, error)
+
+    async def _change(self, name: str, change: Callable[[Any], Awaitable[None]], message: Any, context: Context) -> Any:
+        try:
+            await change(message)
+        except BatchdError as error:
+            await _abort(context, error)
+        return MESSAGES[f"{name}Response"]()
 
     async def _infer(self, message: Any, context: Context) -> Any:
         arrived_at = time.monotonic()
@@ -126,35 +136,48 @@ class InferenceService:
         return answer
 
     def _model_ready(self, message: Any) -> dict[str, Any]:
-        return {"ready": find_version(self._supervisor, message.name, message.version).state == "ready"}
+        model = self._supervisor.find(message.name, message.version)
+        return {"ready": model.state == "ready" and not self._supervisor.draining}
 
     def _model_metadata(self, message: Any) -> dict[str, Any]:
-        return metadata.model_metadata(find_version(self._supervisor, message.name, message.version).ready())
+        return metadata.model_metadata(self._supervisor, message.name, message.version)
 
     def _model_config(self, message: Any) -> dict[str, Any]:
-        model = find_version(self._supervisor, message.name, message.version).ready()
+        model = self._supervisor.find(message.name, message.version).ready()
         return {"config": metadata.model_config(model)}
 
     def _model_statistics(self, message: Any) -> dict[str, Any]:
         if not message.name:
             return metadata.statistics(self._supervisor.models, self._metrics)
-        return metadata.statistics([find_version(self._supervisor, message.name, message.version)], self._metrics)
+        return metadata.statistics(metadata.chosen(self._supervisor, message.name, message.version), self._metrics)
+
+    async def _load(self, message: Any) -> None:
+        metadata.refuse_load_parameters(message.parameters)
+        await self._supervisor.load(message.model_name)
+
+    async def _unload(self, message: Any) -> None:
+        await self._supervisor.unload(message.model_name)
 
     def _repository_index(self, message: Any) -> dict[str, Any]:
         return {"models": metadata.repository_index(self._supervisor, ready_only=message.ready)}
 
 
-def create_server(service: InferenceService, address: str, body_limit_bytes: int) -> tuple[grpc.aio.Server, int]:
+def create_server(
+    service: InferenceService, address: str, body_limit_bytes: int, guard: Guard, tls: Tls | None = None
+) -> tuple[grpc.aio.Server, int]:
     """Returns a server, not started, and the port that it took. Raises OSError if it can't listen there."""
     options = [
         ("grpc.max_receive_message_length", body_limit_bytes),
         ("grpc.max_send_message_length", -1),
         ("grpc.so_reuseport", 0),
     ]
-    server = grpc.aio.server(options=options)
+    server = grpc.aio.server(interceptors=(guard,), options=options)
     server.add_generic_rpc_handlers((service.handler(),))
     try:
-        port = server.add_insecure_port(address)
+        if tls is None:
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, server_credentials(tls))
     except RuntimeError as error:
         raise OSError(str(error)) from None
     if port == 0:
@@ -182,10 +205,6 @@ def _parse(message_class: Any, raw: bytes) -> Any:
         return message_class.FromString(raw)
     except DecodeError as error:
         return error
-
-
-def _refuse(change: str, message: Any) -> NoReturn:
-    raise metadata.refuse_change(message.model_name, change)
 
 
 async def _refuse_streams(messages: Any, context: Context) -> None:

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeAlias
 
 import msgspec
 from fastapi import FastAPI, Response
 from fastapi_offline import FastAPIOffline
+from starlette.routing import BaseRoute
 
+from server.access import Access
+from server.catalogue import ServedModel
 from server.dispatcher import Dispatcher
 from server.errors import ModelUnavailable
 from server.http import errors, openapi
 from server.http.body import BodyLimits, Receive, Scope, Send
 from server.http.exchange import Exchange
+from server.http.guard import Guard, right_of_request
 from server.http.nonfinite import Nonfinite
 from server.http.openapi import ERRORS
 from server.http.predict import PATH, PredictFormat
 from server.http.tfs import service as tfs
 from server.http.v2 import infer, routes
 from server.metrics import CONTENT_TYPE, Metrics
-from server.supervisor import ServedModel, Supervisor
+from server.supervisor import Supervisor
+from server.tokens import Right
 
 ASGI: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 _DESCRIPTION = "Write a TensorFlow function for one example; serve it at batched speed."
@@ -30,26 +35,37 @@ _DESCRIPTION = "Write a TensorFlow function for one example; serve it at batched
 class Application:
     """Sends what asks for predictions past the framework, and all of TensorFlow Serving's paths."""
 
-    def __init__(self, predict: Exchange, infer: Exchange, tfs: tfs.TfsService, rest: FastAPI) -> None:
+    def __init__(self, predict: Exchange, infer: Exchange, tfs: tfs.TfsService, rest: FastAPI, guard: Guard) -> None:
         self._predict = predict
         self._infer = infer
         self._tfs = tfs
         self._rest = rest
+        self._guard = guard
+
+    @property
+    def routes(self) -> Sequence[BaseRoute]:
+        """Those that the framework answers."""
+        return self._rest.routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
-        await self._choose(scope)(scope, receive, send)
+        """Answers one request, or refuses it."""
+        answer, right = self._choose(scope)
+        if right is not None and await self._guard.refuses(right, scope, send):
+            return
+        await answer(scope, receive, send)
 
-    def _choose(self, scope: Scope) -> ASGI:
-        if scope["type"] == "http":
-            path: str = scope["path"]
-            if _is_predict(path):
-                return self._predict
-            if path.endswith("/infer") and infer.PATH.fullmatch(path):
-                return self._infer
-            if tfs.is_here(path):
-                return self._tfs
-        return self._rest
+    def _choose(self, scope: Scope) -> tuple[ASGI, Right | None]:
+        """Returns who answers, and the right that a caller needs for it."""
+        if scope["type"] != "http":
+            return self._rest, None
+        path: str = scope["path"]
+        if _is_predict(path):
+            return self._predict, "predict"
+        if path.endswith("/infer") and infer.PATH.fullmatch(path):
+            return self._infer, "predict"
+        if tfs.is_here(path):
+            return self._tfs, "predict"
+        return self._rest, right_of_request(self._rest.routes, scope)
 
 
 def create_application(
@@ -57,12 +73,13 @@ def create_application(
     dispatcher: Dispatcher,
     metrics: Metrics,
     *,
+    access: Access,
     body_limit_bytes: int,
     request_timeout_s: float,
     element_limit: int = 4 * 1024 * 1024,
     nonfinite: Nonfinite = "token",
 ) -> Application:
-    """Returns the whole HTTP application for the models of a supervisor."""
+    """Returns the whole HTTP application for the models of a supervisor. `access`: who may do what."""
     limits = BodyLimits(body_limit_bytes)
     own = PredictFormat(supervisor, metrics, request_timeout_s=request_timeout_s, element_limit=element_limit)
     foreign: dict[str, Any] = {
@@ -71,12 +88,12 @@ def create_application(
         "nonfinite": nonfinite,
     }
     v2 = infer.InferFormat(supervisor, metrics, **foreign)
-    v1 = tfs.TfsFormat(supervisor, metrics, **foreign)
+    v1 = tfs.TfsFormat(supervisor, metrics, example_limit=dispatcher.queue_limit_examples, **foreign)
     app = FastAPIOffline(
         title="batchd", version=product_version(), description=_DESCRIPTION, redoc_url=None, redirect_slashes=False
     )
     errors.install(app)
-    openapi.install(app)
+    openapi.install(app, with_tokens=access.has_tokens)
     _add_routes(app, supervisor, metrics)
     routes.add_routes(app, supervisor, metrics, limits)
     return Application(
@@ -84,6 +101,7 @@ def create_application(
         Exchange(v2.read, dispatcher, metrics, limits, compresses=True),
         tfs.TfsService(v1, supervisor, dispatcher, metrics, limits),
         app,
+        Guard(access, metrics),
     )
 
 
@@ -136,8 +154,8 @@ def _add_routes(app: FastAPI, supervisor: Supervisor, metrics: Metrics) -> None:
         summary="Signatures, buckets and the vectorization report",
         responses={status: ERRORS[status] for status in (404, 503)},
     )
-    async def model(name: str) -> dict[str, Any]:
-        served = supervisor.find(name)
+    async def model(name: str, version: str = "") -> dict[str, Any]:
+        served = supervisor.find(name, version)
         details = msgspec.to_builtins(served.description) if served.description else {}
         return _summary(served) | details
 
@@ -149,5 +167,8 @@ def _summary(model: ServedModel) -> dict[str, Any]:
         "state": model.state,
         "source": model.source.location,
         "restarts": model.restarts,
-        **({"version": description.version, "engine": description.engine} if description else {}),
+        **({"version": model.version} if model.version else {}),
+        **({"engine": description.engine} if description else {}),
+        **({"being_loaded": True} if model.being_loaded else {}),
+        **({"last_failure": model.failure} if model.failure else {}),
     }

@@ -109,11 +109,10 @@ def to_json(array: Array) -> Any:
 def _text_array(value: Any) -> Array:
     """Encodes nested lists of strings; lists of different lengths leave a rank that is too low."""
     array = np.array(value, dtype=object)
-    for index, text in enumerate(array.flat):
-        if not isinstance(text, str):
-            raise ValueError("not rectangular")
-        array.flat[index] = text.encode()
-    return array
+    texts = array.reshape(-1).tolist()
+    if not set(map(type, texts)) <= {str}:
+        raise ValueError("not rectangular")
+    return np.fromiter(map(str.encode, texts), object, len(texts)).reshape(array.shape)
 
 
 def to_base64(array: Array) -> Any:

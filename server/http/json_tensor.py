@@ -1,10 +1,15 @@
-"""One input, element by element: the forms that need a look, and the sentence for what doesn't fit."""
+"""One input with rare forms or with something wrong: "NaN", {"b64": ...}, and the sentence for what doesn't fit.
+
+Whole lists at a time, not element by element, since anybody may send millions: level by level the lists are checked
+and joined, then the types of all elements, then their range. Only once something is known to be wrong is it looked for.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,7 +21,9 @@ from server.tensors import expected, numpy_dtype
 
 _NONFINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _KINDS = {bool: "bool", int: "int", float: "float", str: "string", dict: "object", type(None): "null"}
-_ACCEPTED = {"b": {"bool"}, "i": {"int"}, "u": {"int"}, "f": {"float", "int"}, "O": {"string"}}
+_ACCEPTED: dict[str, set[type]] = {"b": {bool}, "i": {int}, "u": {int}, "f": {float, int}}
+_NO_DOUBLE = 2**1024 - 2**970
+"""The least integer that rounds beyond the largest float64."""
 
 
 def read_tensor(tensor: TensorDescription, value: Any) -> Array:
@@ -26,12 +33,9 @@ def read_tensor(tensor: TensorDescription, value: Any) -> Array:
     if len(shape) < rank and shape and shape[-1] == 0:
         shape += tuple(size or 0 for size in tensor.shape[len(shape) :])
     if len(shape) != rank or any(size not in (None, came) for size, came in zip(tensor.shape, shape, strict=True)):
-        raise _misfit(tensor, value, f"of shape [{', '.join(map(str, shape))}]")
-    dtype = numpy_dtype(tensor)
-    array = np.empty(shape, dtype=dtype)
-    for offset, (position, leaf) in enumerate(_leaves(tensor, value, shape, ())):
-        array.flat[offset] = _element(tensor, dtype, leaf, position)
-    return array
+        raise _misfit(tensor, value, f"of shape {_cut(shape)}")
+    elements = _Elements(tensor, shape, _join(tensor, value, shape))
+    return elements.array().reshape(shape)
 
 
 def _leading_shape(value: Any) -> tuple[int, ...]:
@@ -43,63 +47,118 @@ def _leading_shape(value: Any) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _leaves(
-    tensor: TensorDescription, value: Any, shape: Sequence[int], position: tuple[int, ...]
-) -> Iterator[tuple[tuple[int, ...], Any]]:
-    if len(position) == len(shape):
-        if isinstance(value, list):
-            raise _misfit(tensor, value, f"with a list at {_at(position)}")
-        yield position, value
-        return
-    size = shape[len(position)]
-    if not isinstance(value, list):
-        raise _misfit(tensor, value, f"with a single {_kind(value)} at {_at(position)}, where a list belongs")
-    if len(value) != size:
-        where = f"{len(value)} elements at {_at(position)}, {size} in the lists before"
-        raise InvalidInput(f"input {tensor.name!r}: expected {expected(tensor)}, got ragged lists: {where}")
-    if size == 0:
-        return
-    for index, element in enumerate(value):
-        yield from _leaves(tensor, element, shape, (*position, index))
+def _join(tensor: TensorDescription, value: Any, shape: Sequence[int]) -> list[Any]:
+    """Returns all elements of nested lists, in their order, after making sure that the lists are of this shape."""
+    level = [value]
+    for depth, size in enumerate(shape):
+        if not level:
+            return level
+        if set(map(type, level)) != {list}:
+            index = next(index for index, each in enumerate(level) if not isinstance(each, list))
+            at = _at(_position(index, shape[:depth]))
+            raise _misfit(tensor, level[index], f"with a single {_kind(level[index])} at {at}, where a list belongs")
+        if set(map(len, level)) != {size}:
+            index = next(index for index, each in enumerate(level) if len(each) != size)
+            at = _at(_position(index, shape[:depth]))
+            where = f"{len(level[index])} elements at {at}, {size} in the lists before"
+            raise InvalidInput(f"input {tensor.name!r}: expected {expected(tensor)}, got ragged lists: {where}")
+        level = list(chain.from_iterable(level))
+    if list in set(map(type, level)):
+        index = next(index for index, each in enumerate(level) if isinstance(each, list))
+        raise _misfit(tensor, level[index], f"with a list at {_at(_position(index, shape))}")
+    return level
 
 
-def _element(tensor: TensorDescription, dtype: np.dtype[Any], leaf: Any, position: tuple[int, ...]) -> Any:
-    if dtype.kind == "O":
-        return _text(tensor, leaf, position)
-    if dtype.kind == "f" and isinstance(leaf, str) and leaf in _NONFINITE:
-        return _NONFINITE[leaf]
-    if _kind(leaf) not in _ACCEPTED[dtype.kind]:
+class _Elements:
+    """The elements of one input, in row-major order."""
+
+    def __init__(self, tensor: TensorDescription, shape: Sequence[int], leaves: list[Any]) -> None:
+        self._tensor = tensor
+        self._shape = shape
+        self._leaves = leaves
+        self._dtype = numpy_dtype(tensor)
+
+    def array(self) -> Array:
+        """Returns them as an array of one dimension."""
+        if self._dtype.kind == "O":
+            return self._texts()
+        if self._dtype.kind == "f" and str in set(map(type, self._leaves)):
+            self._leaves = [_NONFINITE.get(leaf, leaf) if type(leaf) is str else leaf for leaf in self._leaves]
+        self._check_kinds(_ACCEPTED[self._dtype.kind])
+        if self._dtype.kind == "f":
+            return self._floats()
+        if self._dtype.kind in "iu":
+            self._check_range()
+        return np.array(self._leaves, self._dtype)
+
+    def _check_kinds(self, accepted: set[type]) -> None:
+        if set(map(type, self._leaves)) <= accepted:
+            return
+        index = next(index for index, leaf in enumerate(self._leaves) if type(leaf) not in accepted)
+        leaf = self._leaves[index]
         names = ' (allowed strings are "NaN", "Infinity", "-Infinity")'
-        hint = names if dtype.kind == "f" and isinstance(leaf, str) else ""
-        raise _wrong_element(tensor, f"{_kind(leaf)}{_where(position)}{hint}")
-    if dtype.kind == "f":
-        if _overflows(dtype, leaf):
-            raise InvalidInput(f"input {tensor.name!r}: {leaf}{_where(position)} is out of range for {dtype}")
-    elif dtype.kind in "iu":
-        limits = np.iinfo(dtype)
-        if not limits.min <= leaf <= limits.max:
-            span = f"{dtype} ({limits.min} to {limits.max})"
-            raise InvalidInput(f"input {tensor.name!r}: {leaf}{_where(position)} is out of range for {span}")
-    return leaf
+        hint = names if self._dtype.kind == "f" and isinstance(leaf, str) else ""
+        raise self._wrong(index, hint)
 
+    def _check_range(self) -> None:
+        limits = np.iinfo(self._dtype)
+        low, high = int(limits.min), int(limits.max)
+        if self._leaves and (min(self._leaves) < low or max(self._leaves) > high):
+            index = next(index for index, leaf in enumerate(self._leaves) if not low <= leaf <= high)
+            raise self._out_of_range(index, f"{self._dtype} ({low} to {high})")
 
-def _overflows(dtype: np.dtype[Any], leaf: float) -> bool:
-    try:
-        with np.errstate(over="ignore"):
-            return bool(np.isinf(dtype.type(leaf)))
-    except OverflowError:
-        return True
-
-
-def _text(tensor: TensorDescription, leaf: Any, position: tuple[int, ...]) -> bytes:
-    if isinstance(leaf, str):
-        return leaf.encode()
-    if isinstance(leaf, dict) and leaf.keys() == {"b64"} and isinstance(leaf["b64"], str):
+    def _floats(self) -> Array:
         try:
-            return base64.b64decode(leaf["b64"], validate=True)
-        except (binascii.Error, ValueError):
-            raise InvalidInput(f"input {tensor.name!r}: invalid base64{_where(position)}") from None
-    raise _wrong_element(tensor, f'{_kind(leaf)}{_where(position)} (bytes go as {{"b64": "..."}})')
+            wide = np.array(self._leaves, np.float64)
+        except OverflowError:
+            index = next(index for index, leaf in enumerate(self._leaves) if abs(leaf) >= _NO_DOUBLE)
+            raise self._out_of_range(index, str(self._dtype)) from None
+        with np.errstate(over="ignore"):
+            array = wide.astype(self._dtype)
+        if (beyond := np.isinf(array) & ~np.isinf(wide)).any():
+            raise self._out_of_range(int(beyond.argmax()), str(self._dtype))
+        return array
+
+    def _texts(self) -> Array:
+        others = set(map(type, self._leaves)) != {str}
+        texts = map(self._text, range(len(self._leaves))) if others else map(str.encode, self._leaves)
+        return np.fromiter(texts, object, len(self._leaves))
+
+    def _text(self, index: int) -> bytes:
+        leaf = self._leaves[index]
+        if isinstance(leaf, str):
+            return leaf.encode()
+        if isinstance(leaf, dict) and leaf.keys() == {"b64"} and isinstance(leaf["b64"], str):
+            try:
+                return base64.b64decode(leaf["b64"], validate=True)
+            except (binascii.Error, ValueError):
+                raise InvalidInput(f"input {self._tensor.name!r}: invalid base64{self._where(index)}") from None
+        raise self._wrong(index, ' (bytes go as {"b64": "..."})')
+
+    def _wrong(self, index: int, hint: str) -> InvalidInput:
+        came = f"{_kind(self._leaves[index])}{self._where(index)}{hint}"
+        return InvalidInput(f"input {self._tensor.name!r}: expected {expected(self._tensor)}, got {came}")
+
+    def _out_of_range(self, index: int, span: str) -> InvalidInput:
+        leaf = str(self._leaves[index])
+        leaf = leaf if len(leaf) <= _LONGEST_NUMBER else f"{leaf[:_LONGEST_NUMBER]}..."
+        return InvalidInput(f"input {self._tensor.name!r}: {leaf}{self._where(index)} is out of range for {span}")
+
+    def _where(self, index: int) -> str:
+        return f" at {_at(_position(index, self._shape))}" if self._shape else ""
+
+
+_LONGEST_NUMBER = 40
+_MOST_SIZES = 8
+
+
+def _position(index: int, shape: Sequence[int]) -> tuple[int, ...]:
+    """Returns where the element of this number lies in an array of this shape."""
+    position = []
+    for size in reversed(shape):
+        index, offset = divmod(index, size)
+        position.append(offset)
+    return tuple(reversed(position))
 
 
 def _misfit(tensor: TensorDescription, value: Any, shape: str) -> InvalidInput:
@@ -111,10 +170,6 @@ def _misfit(tensor: TensorDescription, value: Any, shape: str) -> InvalidInput:
     return InvalidInput(f"input {tensor.name!r}: expected {expected(tensor)}, got {came}")
 
 
-def _wrong_element(tensor: TensorDescription, came: str) -> InvalidInput:
-    return InvalidInput(f"input {tensor.name!r}: expected {expected(tensor)}, got {came}")
-
-
 def _kind(value: Any) -> str:
     return _KINDS.get(type(value), type(value).__name__)
 
@@ -123,5 +178,7 @@ def _at(position: Sequence[int]) -> str:
     return f"[{', '.join(map(str, position))}]"
 
 
-def _where(position: Sequence[int]) -> str:
-    return f" at {_at(position)}" if position else ""
+def _cut(shape: Sequence[int]) -> str:
+    """Returns a shape in brackets, of many sizes only the first."""
+    more = [] if len(shape) <= _MOST_SIZES else ["..."]
+    return f"[{', '.join([*map(str, shape[:_MOST_SIZES]), *more])}]"

@@ -7,6 +7,8 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from server.http.guard import right_of
+
 _ANY = {"type": "object", "additionalProperties": True}
 _PARAMETERS = _ANY | {
     "description": "timeout (µs), priority (1 first), binary_data_output, signature; of a tensor: "
@@ -40,6 +42,7 @@ _SCHEMAS: dict[str, Any] = {
                 "type": "string",
                 "description": "Not needed in the path form, or when only one is served.",
             },
+            "version": {"type": "string", "description": "Without it, the latest."},
             "signature": {"type": "string", "default": "predict"},
             "timeout_ms": {"type": "number", "exclusiveMinimum": 0, "description": "Milliseconds until 504."},
         },
@@ -122,8 +125,10 @@ def _json(schema: str) -> dict[str, Any]:
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"description": meaning, "content": _json("Error")}
     for status, meaning in {
-        400: "The request doesn't fit the signature, or the model's function rejects an example.",
-        404: "No such model, version or signature.",
+        400: "The request doesn't fit the signature, the model's function rejects an example, or a load failed.",
+        401: "No token, or one that isn't known.",
+        403: "The caller may not do this.",
+        404: "No such model, version or signature, or it is unloaded.",
         405: "Not with this method.",
         413: "The body exceeds a limit, or there are more examples than may wait.",
         415: "The body's Content-Encoding is not known.",
@@ -140,8 +145,8 @@ _OCTETS = {"application/octet-stream": {"schema": {"type": "string", "format": "
 _TFS = ("/v1/models/{model}", "/v1/models/{model}/versions/{version}", "/v1/models/{model}/labels/{label}")
 
 
-def install(app: FastAPI) -> None:
-    """Makes the schema at /openapi.json include the hot paths."""
+def install(app: FastAPI, *, with_tokens: bool) -> None:
+    """Makes the schema at /openapi.json include the hot paths, and what each path asks of its callers."""
 
     def schema() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -150,10 +155,26 @@ def install(app: FastAPI) -> None:
             )
             described.setdefault("components", {}).setdefault("schemas", {}).update(_SCHEMAS)
             described["paths"] |= _hot_paths()
+            _add_rights(described, with_tokens)
             app.openapi_schema = described
         return app.openapi_schema
 
     app.openapi = schema  # type: ignore[method-assign]  # FastAPI documents this way
+
+
+def _add_rights(described: dict[str, Any], with_tokens: bool) -> None:
+    """Adds the token that an operation needs, and the refusals; without tokens, only admin calls can be refused."""
+    if with_tokens:
+        described["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    for path, operations in described["paths"].items():
+        right = right_of(path)
+        for operation in operations.values():
+            if with_tokens and right is not None:
+                operation["security"] = [{"token": []}]
+                operation["description"] = f"Needs a token with the right `{right}`."
+                operation["responses"] |= _errors((401, 403))
+            elif right == "admin":
+                operation["responses"] |= _errors((403,))
 
 
 def _hot_paths() -> dict[str, Any]:

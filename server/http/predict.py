@@ -28,6 +28,7 @@ class Envelope(msgspec.Struct, forbid_unknown_fields=True):
 
     inputs: dict[str, msgspec.Raw]
     model: str | None = None
+    version: str | None = None
     signature: str | None = None
     timeout_ms: float | None = None
 
@@ -51,13 +52,14 @@ class PredictFormat:
         arrival.metrics = lane.metrics
         deadline = arrival.at + self._timeout_s(envelope)
         example = lane.codec.read(envelope.inputs)
-        request = PredictRequest(lane.model.name, lane.signature.name, (example,), deadline)
+        request = PredictRequest(lane.model.name, lane.signature.name, (example,), deadline, attachment=lane.attachment)
         return request, partial(self._write, lane)
 
     def _find_lane(self, name_in_path: str, envelope: Envelope) -> Lane[SignatureCodec]:
         if name_in_path and envelope.model not in (None, name_in_path):
             raise InvalidInput(f'"model" is {envelope.model!r}, but the path says {name_in_path!r}')
-        return self._lanes.find(name_in_path or envelope.model, signature=envelope.signature or DEFAULT_SIGNATURE)
+        name, signature = name_in_path or envelope.model, envelope.signature or DEFAULT_SIGNATURE
+        return self._lanes.find(name, envelope.version or "", signature)
 
     def _timeout_s(self, envelope: Envelope) -> float:
         if envelope.timeout_ms is None:

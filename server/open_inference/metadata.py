@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from server.catalogue import ServedModel, State
 from server.errors import UnknownModel, Unsupported
 from server.lanes import DEFAULT_SIGNATURE
 from server.metrics import LaneMetrics, Metrics
 from server.model_description import ModelDescription, SignatureDescription, TensorDescription
 from server.open_inference.datatypes import DATATYPES
-from server.supervisor import ServedModel, Supervisor
+from server.supervisor import Supervisor
 
 EXTENSIONS = ("binary_tensor_data", "statistics", "model_configuration", "model_repository")
 _PLATFORM = "tensorflow_function"
-_STATES = {"ready": "READY", "loading": "LOADING", "restarting": "UNAVAILABLE"}
+_STATES: dict[State, str] = {
+    **{"ready": "READY", "loading": "LOADING", "restarting": "UNAVAILABLE"},
+    **{"unloading": "UNLOADING", "unloaded": "UNAVAILABLE", "not loaded": "UNAVAILABLE"},
+}
 
 
 def server_metadata(version: str) -> dict[str, Any]:
@@ -22,12 +26,16 @@ def server_metadata(version: str) -> dict[str, Any]:
     return {"name": "batchd", "version": version, "extensions": list(EXTENSIONS)}
 
 
-def model_metadata(model: ModelDescription) -> dict[str, Any]:
-    """The tensors of the default signature; -1 is any size, the first dimension the examples of a request."""
+def model_metadata(supervisor: Supervisor, name: str, version: str) -> dict[str, Any]:
+    """The tensors of the default signature; -1 is any size, the first dimension the examples of a request.
+
+    Raises UnknownModel, ModelUnavailable. All versions that serve are listed, whichever is described.
+    """
+    model = supervisor.find(name, version).ready()
     signature = _default_signature(model)
     return {
         "name": model.name,
-        "versions": [model.version],
+        "versions": [each.version for each in supervisor.versions(name) if each.is_serving],
         "platform": _PLATFORM,
         "inputs": [_tensor(tensor) for tensor in signature.inputs],
         "outputs": [_tensor(tensor) for tensor in signature.outputs],
@@ -47,6 +55,11 @@ def model_config(model: ModelDescription) -> dict[str, Any]:
     }
 
 
+def chosen(supervisor: Supervisor, name: str, version: str) -> Sequence[ServedModel]:
+    """The version of a model that is asked for; all, where none is. Raises UnknownModel, ModelUnavailable."""
+    return [supervisor.find(name, version)] if version else supervisor.versions(name)
+
+
 def statistics(models: Sequence[ServedModel], metrics: Metrics) -> dict[str, Any]:
     """Counts and times of the default signatures of the models that are or were ready, over all protocols."""
     described = [model.description for model in models if model.description]
@@ -54,24 +67,36 @@ def statistics(models: Sequence[ServedModel], metrics: Metrics) -> dict[str, Any
 
 
 def repository_index(supervisor: Supervisor, *, ready_only: bool = False) -> list[dict[str, str]]:
-    """Every model, and whether it can answer."""
+    """Every version of every model, whether it can answer, and if not, or if a load has failed, why."""
     return [
         {
             "name": model.name,
-            "version": model.description.version if model.description else "",
-            "state": _STATES[model.state],
-            "reason": "" if model.state == "ready" else model.state,
+            "version": model.version,
+            "state": "LOADING" if model.being_loaded and model.is_off else _STATES[model.state],
+            "reason": _reason(model),
         }
         for model in supervisor.models
         if model.state == "ready" or not ready_only
     ]
 
 
-def refuse_change(model: str, change: str) -> Unsupported:
-    """Returns the error for `load` and `unload`."""
-    return Unsupported(
-        f"model {model!r} can't be {change}ed by a request: a server serves the models that it was started with"
-    )
+def refuse_load_parameters(names: Iterable[str]) -> None:
+    """Raises Unsupported for what would say from where or how a model is loaded: the command line alone says that."""
+    for name in names:
+        if name == "config" or name.startswith("file:"):
+            raise Unsupported(
+                f"the parameter {name!r} isn't supported: a model is loaded from the file that the server was "
+                "started with, which no request can change"
+            )
+
+
+def _reason(model: ServedModel) -> str:
+    parts: list[str] = [] if model.state == "ready" else [model.state]
+    if model.being_loaded:
+        parts.append("being loaded")
+    if model.failure:
+        parts.append(f"the last load failed: {model.failure}")
+    return "; ".join(parts)
 
 
 def _default_signature(model: ModelDescription) -> SignatureDescription:

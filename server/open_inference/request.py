@@ -16,7 +16,11 @@ from server.tensors import Rows, check_length, check_names, expected_shape
 
 _LAST_PRIORITY = 2**16
 _LARGEST_SIZE = 2**31
-_UNSUPPORTED = ("classification", "shared_memory_region")
+_LONGEST_SHOWN = 100
+WISHES = ("timeout", "priority", "signature", "binary_data_output")
+"""The parameters of a request that mean something here."""
+UNSUPPORTED = ("classification", "shared_memory_region")
+"""The parameters of a tensor that would change what it means."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,7 @@ def read_wishes(parameters: Mapping[str, Any], arrived_at: float, timeout_s: flo
     priority = _number(parameters, "priority")
     signature = parameters.get("signature", DEFAULT_SIGNATURE)
     if not isinstance(signature, str):
-        raise InvalidInput(f"parameter 'signature' must be a string, got {signature!r}")
+        raise InvalidInput(f"parameter 'signature' must be a string, got {shown(signature)}")
     return Wishes(
         signature=signature,
         deadline=arrived_at + (timeout_us / 1e6 if timeout_us else timeout_s),
@@ -46,9 +50,17 @@ def read_wishes(parameters: Mapping[str, Any], arrived_at: float, timeout_s: flo
 
 def refuse_unsupported(tensor: str, parameters: Mapping[str, Any]) -> None:
     """Raises InvalidInput for a tensor's parameters that would change what it means."""
-    for name in _UNSUPPORTED:
+    for name in UNSUPPORTED:
         if parameters.get(name):
             raise InvalidInput(f"{tensor!r}: the parameter {name!r} isn't supported")
+
+
+def shown(value: Any) -> str:
+    """Returns a parameter's value for an error; lists and objects, which may be nested deep, only by their kind."""
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "an object"
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
 
 class InferSignature:
@@ -109,5 +121,5 @@ class InferSignature:
 def _number(parameters: Mapping[str, Any], name: str) -> int:
     value = parameters.get(name, 0)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**64:
-        raise InvalidInput(f"parameter {name!r} must be a whole number of at least 0, got {value!r}")
+        raise InvalidInput(f"parameter {name!r} must be a whole number of at least 0, got {shown(value)}")
     return value

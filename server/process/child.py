@@ -27,7 +27,7 @@ from server.engines.batch_result import BatchResult, Outputs, RowError
 from server.engines.compile_cache import cache_directory, enable_cache, open_private_copy, publish
 from server.errors import BatchdError
 from server.process.framing import Unframer, frame
-from server.process.messages import Done, Failed, FromChild, Load, Ready, Run, RunFailed, Tensors, ToChild
+from server.process.messages import Done, Failed, FromChild, Load, Ping, Pong, Ready, Run, RunFailed, Tensors, ToChild
 from server.process.wire import Arena, read_owned_rows, write_owned_rows
 from server.process.worker import ModelWorker, as_load_error
 
@@ -53,6 +53,8 @@ def main(arguments: list[str]) -> None:
     for message in messages:
         if isinstance(message, Run):
             connection.sendall(frame(_answer(worker, message, inputs, outputs)))
+        elif isinstance(message, Ping):
+            connection.sendall(frame(Pong()))
     _flush_and_exit(0)
 
 

@@ -19,6 +19,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -34,6 +35,8 @@ from server.process.messages import (
     Load,
     Loaded,
     ModelSource,
+    Ping,
+    Pong,
     Progress,
     Ready,
     Run,
@@ -44,6 +47,7 @@ from server.process.wire import Arena, read_owned_rows, write_owned_rows
 OnProgress = Callable[[Progress], None]
 
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
+CHILD_MODULE = "server.process.child"
 _END_S = 2.0
 _decode = msgspec.msgpack.Decoder(FromChild).decode
 
@@ -52,10 +56,17 @@ class EngineProcess:
     """One engine process: start it once, run batches one at a time, close it. Make it inside a running loop.
 
     `exited` resolves with the reason as soon as the child is gone; `models_found`, early in `start`, with the
-    names of all models that the file registers. `pid` is None before `start`.
+    names of all models that the file registers. `pid` is None before `start`. Loading that reports no progress
+    for `load_timeout_s` counts as hung: the child is killed, and `on_load_hung` called.
     """
 
-    def __init__(self, source: ModelSource, settings: EngineSettings) -> None:
+    def __init__(
+        self,
+        source: ModelSource,
+        settings: EngineSettings,
+        load_timeout_s: float | None = None,
+        on_load_hung: Callable[[EngineProcess], None] | None = None,
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.source, self.settings = source, settings
         self.exited: asyncio.Future[str] = loop.create_future()
@@ -68,6 +79,11 @@ class EngineProcess:
         self._ready: asyncio.Future[ModelDescription] = loop.create_future()
         self._ready.add_done_callback(lambda ready: ready.cancelled() or ready.exception())
         self._running: asyncio.Future[BatchResult] | None = None
+        self._runs_since = 0.0
+        self._pong: asyncio.Future[None] | None = None
+        self._load_timeout_s = load_timeout_s
+        self._on_load_hung = on_load_hung
+        self._load_timer: asyncio.TimerHandle | None = None
         self._reaper: asyncio.Task[None] | None = None
         self._run_lock = asyncio.Lock()
         self._run_id = 0
@@ -89,12 +105,45 @@ class EngineProcess:
         loop = asyncio.get_running_loop()
         self._transport, _ = await loop.create_unix_connection(lambda: _Connection(self), sock=ours)
         self._send(Load(self.source, self.settings))
+        self._expect_progress()
         try:
             self.description = await asyncio.shield(self._ready)
         except BaseException:
             await self.close()
             raise
+        finally:
+            if self._load_timer is not None:
+                self._load_timer.cancel()
         return self.description
+
+    @property
+    def name(self) -> str:
+        """The model's name; the location until it is loaded."""
+        return self.description.name if self.description else self.source.location
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is ready and runs no batch."""
+        return self.description is not None and not self.exited.done() and not self._run_lock.locked()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it is gone, or about to be, and `exited` doesn't say so yet."""
+        return self._transport is not None and self._transport.is_closing() and not self.exited.done()
+
+    @property
+    def batch_s(self) -> float:
+        """Seconds that the running batch has taken; 0 without one."""
+        running = self._running is not None and not self._running.done()
+        return asyncio.get_running_loop().time() - self._runs_since if running else 0.0
+
+    async def ping(self) -> None:
+        """Returns when the child's main thread has answered, or the child is gone."""
+        if self._pong is None:
+            self._pong = asyncio.get_running_loop().create_future()
+            self._send(Ping())
+        either: list[asyncio.Future[Any]] = [self._pong, self.exited]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
 
     async def run(
         self, signature: str, rows: Sequence[Example], bucket: Bucket, owners: Sequence[int] = ()
@@ -114,7 +163,8 @@ class EngineProcess:
             if self.exited.done() or self._transport is None or self._transport.is_closing():
                 raise self._died()
             self._run_id += 1
-            self._running = asyncio.get_running_loop().create_future()
+            loop = asyncio.get_running_loop()
+            self._running, self._runs_since = loop.create_future(), loop.time()
             self._send(Run(self._run_id, signature, bucket, write_owned_rows(self._inputs, rows, dtypes, owners)))
             # A caller that gives up must not leave the arena to the next batch while the child reads it.
             running = self._running
@@ -125,25 +175,32 @@ class EngineProcess:
                 raise
 
     def kill(self) -> None:
-        """Ends the child at once (SIGKILL); `exited` resolves when it is gone."""
+        """Ends the child at once (SIGKILL); `exited` resolves when it is gone.
+
+        Its batch fails even if the child stays, as one that hangs in a driver may.
+        """
         if self._child is not None and self._child.poll() is None:
             self._child.kill()
+        if self._transport is not None:
+            self._transport.close()
 
     async def close(self) -> None:
         """Ends the child and frees what it shared; may be called twice, and after the child's death."""
         if self._closed:
             return
         self._closed = True
-        if self._transport is not None:
-            self._transport.close()
-            done, _ = await asyncio.wait([self.exited], timeout=_END_S)
-            if not done:
-                self.kill()
-                await asyncio.wait([self.exited], timeout=_END_S)
-        elif not self.exited.done():
-            self.exited.set_result("the engine process was not started")
-        self._inputs.close()
-        self._outputs.close()
+        try:
+            if self._transport is not None:
+                self._transport.close()
+                done, _ = await asyncio.wait([self.exited], timeout=_END_S)
+                if not done:
+                    self.kill()
+                    await asyncio.wait([self.exited], timeout=_END_S)
+            elif not self.exited.done():
+                self.exited.set_result("the engine process was not started")
+        finally:
+            self._inputs.close()
+            self._outputs.close()
 
     def _spawn(self, theirs: socket.socket) -> subprocess.Popen[bytes]:
         descriptors = (theirs.fileno(), self._inputs.descriptor, self._outputs.descriptor)
@@ -152,10 +209,10 @@ class EngineProcess:
             path = environment.get("PYTHONPATH")
             environment["PYTHONPATH"] = f"{_PACKAGE_ROOT}{os.pathsep}{path}" if path else str(_PACKAGE_ROOT)
         # -P: the current folder is not put on the import path, where a user's own `server/` could hide ours.
-        command = [sys.executable, "-P", "-m", "server.process.child", *map(str, descriptors)]
+        command = [sys.executable, "-P", "-m", CHILD_MODULE, *map(str, descriptors)]
         return subprocess.Popen(command, pass_fds=descriptors, env=environment, stdin=subprocess.DEVNULL)
 
-    def _send(self, message: Load | Run) -> None:
+    def _send(self, message: Load | Run | Ping) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(frame(message))
 
@@ -164,6 +221,7 @@ class EngineProcess:
         match message:
             case Progress():
                 self._phase = message.phase
+                self._expect_progress()
                 if self._on_progress is not None:
                     self._on_progress(message)
             case Loaded():
@@ -177,6 +235,31 @@ class EngineProcess:
                 self._finish(message.id, self._result(message))
             case RunFailed():
                 self._finish(message.id, errors.BatchdError(message.message))
+            case Pong():
+                if self._pong is not None and not self._pong.done():
+                    self._pong.set_result(None)
+                self._pong = None
+
+    def _expect_progress(self) -> None:
+        """Starts, or starts anew, the time in which loading has to get on."""
+        if self._load_timer is not None:
+            self._load_timer.cancel()
+        if self._load_timeout_s is not None and not self._ready.done():
+            loop = asyncio.get_running_loop()
+            self._load_timer = loop.call_later(self._load_timeout_s, self._end_hung_load, self._load_timeout_s)
+
+    def _end_hung_load(self, timeout_s: float) -> None:
+        if self._ready.done():
+            return
+        self._ready.set_exception(
+            errors.ModelLoadError(
+                f"loading {self.source.location} has hung: no progress for {timeout_s:g} s (phase: {self._phase}); "
+                "if it only takes that long, raise load_timeout_s"
+            )
+        )
+        if self._on_load_hung is not None:
+            self._on_load_hung(self)
+        self.kill()
 
     def _result(self, done: Done) -> BatchResult:
         answers = zip(*read_owned_rows(self._outputs, done.tensors), strict=True)
@@ -229,8 +312,7 @@ class EngineProcess:
             self.exited.set_result(reason)
 
     def _died(self) -> errors.EngineDied:
-        name = self.description.name if self.description else self.source.location
-        return errors.EngineDied(f"the engine of model '{name}' ended while it held the request; try again")
+        return errors.EngineDied(f"the engine of model '{self.name}' ended while it held the request; try again")
 
 
 class _Connection(asyncio.Protocol):

@@ -9,6 +9,9 @@
       │  Run(id, tensors)              │
       ├───────────────────────────────▶│
       │          Done(id, ...) ◀───────┤
+    │  Ping                          │
+    ├───────────────────────────────▶│
+    │                      Pong ◀────┤  from the same thread as Done: it doesn't hang
       │  end of file ─────────────────▶│  exits
 
 A message is one msgpack map behind its length (4 bytes, little-endian); arrays lie in shared memory, in one
@@ -27,10 +30,14 @@ from server.model_description import Bucket, ModelDescription
 
 
 class ModelSource(msgspec.Struct, frozen=True):
-    """A file path or dotted module name, and which of its models is meant (None: the first)."""
+    """A file path or dotted module name, and which of its models is meant.
+
+    `model` None: the first. `version` None: the first of that name; said where the file has several.
+    """
 
     location: str
     model: str | None = None
+    version: str | None = None
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress"):
@@ -117,5 +124,13 @@ class RunFailed(msgspec.Struct, frozen=True, tag="run_failed"):
     message: str
 
 
-ToChild: TypeAlias = Load | Run
-FromChild: TypeAlias = Progress | Loaded | Ready | Failed | Done | RunFailed
+class Ping(msgspec.Struct, frozen=True, tag="ping"):
+    """Asks whether the engine's main thread is there."""
+
+
+class Pong(msgspec.Struct, frozen=True, tag="pong"):
+    """It is."""
+
+
+ToChild: TypeAlias = Load | Run | Ping
+FromChild: TypeAlias = Progress | Loaded | Ready | Failed | Done | RunFailed | Pong

@@ -53,11 +53,10 @@ class ModelWorker:
         self._watch = CompileWatch(cache)
         with self._phase("load"):
             specs = load_models(source.location)
-            names = tuple(spec.name for spec in specs)
-            on_message(Loaded(names))
-            spec = choose_model(specs, source.model, source.location)
+            on_message(Loaded(tuple(spec.name for spec in specs)))
+            spec = choose_model(specs, source.model, source.location, source.version)
         self._engine, certification = self._prepare(spec, settings)
-        described = _describe(spec, self._engine, settings, device, names, self._seconds, self._watch.count())
+        described = _describe(spec, self._engine, settings, device, specs, self._seconds, self._watch.count())
         reproducible = self._engine.reproducible
         self.description = msgspec.structs.replace(
             described,
@@ -114,7 +113,7 @@ def _describe(
     engine: Engine,
     settings: EngineSettings,
     device: str,
-    file_models: tuple[str, ...],
+    specs: Sequence[ModelSpec],
     load_seconds: dict[str, float],
     compiles: int,
 ) -> ModelDescription:
@@ -138,7 +137,8 @@ def _describe(
         max_batch_size=settings.max_batch_size or spec.max_batch_size,
         signatures=(signature,),
         timings={SIGNATURE: times},
-        file_models=file_models,
+        file_models=tuple(each.name for each in specs),
+        file_versions=tuple(each.version for each in specs),
         load_seconds=load_seconds,
         compiles=compiles,
         rtol=spec.rtol,

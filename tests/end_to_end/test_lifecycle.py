@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.support.processes import children
 from tests.support.serving import ROOT, SERVICES, Serving, serving
 
 ANSWER_TO_TWO = {"output": 7.0}
@@ -97,5 +98,4 @@ def _wait_restarted(server: Serving, model: str) -> None:
 
 
 def _engine_pids(server: Serving) -> set[int]:
-    pid = server.process.pid
-    return {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+    return children(server.process.pid)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from loadtest.attack import AttackLog, attack, attack_async
+from loadtest.attack import AttackLog, Leavers, attack, attack_async
 from loadtest.checking import judge
 from loadtest.connection import ConnectionPool
 from loadtest.pacer import ClosedLoop, Pacer, open_loop
@@ -86,6 +86,17 @@ def test_no_reply_in_time_is_a_timeout(url: str) -> None:
     summary = summarise([judge(log.exchanges, ExampleSet("slow", [Example({})]))])
     assert (summary.timeout, summary.lost) == (3, 3)
     assert log.exchanges[0].failure == "no reply within 0.2 s"
+
+
+def test_leavers_close_their_connections_and_are_not_lost(url: str) -> None:
+    """The others wait; who leaves is said by the seed alone."""
+    leavers = Leavers(share=0.5, after_s=0.05, seed=3)
+    log = attack(target(url, "slow", [Example({})]), ClosedLoop(8, 8), timeout_s=0.3, leavers=leavers)
+    assert {exchange.index for exchange in log.exchanges if exchange.left} == leavers.chosen(8)
+    assert all(exchange.done_s - exchange.sent_s < 0.2 for exchange in log.exchanges if exchange.left)
+    summary = summarise([judge(log.exchanges, ExampleSet("slow", [Example({})]))])
+    assert summary.left == len(leavers.chosen(8)) > 0
+    assert (summary.timeout, summary.lost) == (8 - summary.left, 8 - summary.left)
 
 
 @pytest.mark.parametrize(("vice", "outcome"), [("wrong", "wrong"), ("lossy", "error"), ("refusing", "shed")])

@@ -78,6 +78,7 @@ RIGHT = b'{"outputs": {"y": 1}}'
         (Exchange(0, GOOD, 0, status=503), "shed"),
         (Exchange(0, GOOD, 0, status=504), "timeout"),
         (Exchange(0, GOOD, 0, failure="no reply within 1 s", timed_out=True), "timeout"),
+        (Exchange(0, GOOD, 0, failure="no reply within 0.01 s", left=True), "left"),
         (Exchange(0, GOOD, 0, failure="the server closed the connection"), "error"),
         (Exchange(0, GOOD, 0, status=500, body=b"boom"), "error"),
     ],

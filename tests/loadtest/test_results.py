@@ -33,7 +33,7 @@ def record(index: int = 0, outcome: str = "ok", **changes: object) -> Record:
 @given(st.lists(st.sampled_from(OUTCOMES)))
 def test_nothing_vanishes(outcomes: list[str]) -> None:
     summary = summarise([[record(index, outcome) for index, outcome in enumerate(outcomes)]])
-    counted = (summary.ok, summary.wrong, summary.shed, summary.timeout, summary.error)
+    counted = (summary.ok, summary.wrong, summary.shed, summary.timeout, summary.left, summary.error)
     assert summary.offered == len(outcomes) == sum(counted)
     assert counted == tuple(outcomes.count(outcome) for outcome in OUTCOMES)
 

@@ -40,7 +40,7 @@ def serving(*engines: FakeEngine, **settings) -> SimpleNamespace:
     limits = {"queue_limit_examples": 100, "queue_limit_bytes": 10**6, "batch_timeout_s": 10.0} | settings
     dispatcher = Dispatcher(metrics=Metrics(registry), **limits)
     for engine in engines:
-        dispatcher.attach(engine.description, engine)
+        engine.attachment = dispatcher.attach(engine.description, engine)
 
     def predict(*values: float, model: str = "double", timeout_s: float = 5.0) -> asyncio.Task[PredictReply]:
         example = (np.array(values, np.float32),)
@@ -165,7 +165,7 @@ async def test_a_dead_engine_fails_its_callers_at_once_and_no_others():
     other = served.predict(7, model="other")
     await turns()
     dying.kill()
-    served.dispatcher.detach("double", EngineDied("the engine of model 'double' ended"))
+    served.dispatcher.detach(dying.attachment, EngineDied("the engine of model 'double' ended"))
     for task in tasks:
         with pytest.raises(EngineDied):
             await asyncio.wait_for(task, 1)
@@ -175,6 +175,37 @@ async def test_a_dead_engine_fails_its_callers_at_once_and_no_others():
     again = FakeEngine()
     served.dispatcher.attach(again.description, again)
     assert (await served.predict(4)).rows[0][0] == [8]
+
+
+async def test_a_request_runs_on_the_engine_that_it_was_read_for():
+    old, new = FakeEngine(), FakeEngine(lambda x: x * 3)
+    served = serving(old, new)
+
+    async def ask(attachment: int | None) -> float:
+        example = (np.array([1], np.float32),)
+        request = PredictRequest("double", "predict", (example,), time.monotonic() + 5, attachment=attachment)
+        return (await served.dispatcher.predict(request)).rows[0][0][0]
+
+    numbers = (old.attachment, new.attachment, None)
+    assert await asyncio.gather(*map(ask, numbers)) == [2, 3, 3]
+    served.dispatcher.detach(new.attachment, ModelUnavailable("gone"))
+    assert await ask(None) == 2
+    with pytest.raises(ModelUnavailable, match="not ready"):
+        await ask(new.attachment)
+
+
+async def test_an_engine_is_finished_when_nobody_waits_for_it():
+    busy, idle = FakeEngine(), FakeEngine(description=describe("other"))
+    busy.gate = asyncio.Event()
+    served = serving(busy, idle)
+    tasks = [served.predict(0), served.predict(1)]
+    await turns()
+    assert await served.dispatcher.finish(idle.attachment, 1)
+    assert not await served.dispatcher.finish(busy.attachment, 0.01)
+    finishing = asyncio.create_task(served.dispatcher.finish(busy.attachment, 5))
+    busy.gate.set()
+    await asyncio.gather(*tasks)
+    assert await finishing
 
 
 async def test_a_stuck_engine_is_ended():
@@ -416,7 +447,8 @@ async def test_the_curve_learns_the_engines_time_and_not_the_wait():
     await turns()
     others = [served.predict(i) for i in range(2)]
     await turns()
-    assert served.dispatcher._core.predicted_wait_s() == pytest.approx(0.0043, rel=0.3)
+    core = served.dispatcher._core
+    assert core.predicted_wait_s() - core._between.planned_s == pytest.approx(0.004, rel=0.3)
     engine.gate.set()
     await asyncio.gather(task, *others)
     assert served.sample("batchd_execute_duration_seconds_count") == served.sample("batchd_batch_size_count")

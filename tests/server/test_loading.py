@@ -32,6 +32,20 @@ def test_a_files_models_come_in_order(tmp_path):
         choose_model(specs, "three", "models.py")
 
 
+def test_versions_of_one_model_in_one_file(tmp_path):
+    text = "".join(
+        PLAIN_MODEL.format(name="same").replace("@model(", f"@model(version='{each}', ") for each in ("1", "2")
+    )
+    specs = load_models(write(tmp_path, "models.py", text))
+    assert [(spec.name, spec.version) for spec in specs] == [("same", "1"), ("same", "2")]
+    assert choose_model(specs, "same", "models.py").version == "1"
+    assert choose_model(specs, "same", "models.py", "2").version == "2"
+    with pytest.raises(ModelLoadError, match=r"models.py registers no version '3' of model 'same'; it has '1', '2'"):
+        choose_model(specs, "same", "models.py", "3")
+    with pytest.raises(ModelLoadError, match="two models are named 'same'"):
+        load_models(write(tmp_path, "twice.py", text.replace("'2'", "'1'")))
+
+
 def test_two_files_of_the_same_name_do_not_meet(tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()

@@ -51,3 +51,16 @@ def test_settings_are_frozen_and_described():
     with pytest.raises(ValidationError):
         settings.port = 1
     assert all(field.description for field in Settings.model_fields.values())
+
+
+def test_a_secret_is_not_shown(tmp_path):
+    settings = load_settings({}, {"BATCHD_TLS_KEY_PASSWORD": "hunter2"})
+    assert settings.tls_key_password.get_secret_value() == "hunter2"
+    assert "hunter2" not in "\n".join(settings.lines()) + repr(settings)
+    assert "tls_key_password = ********** (environment)" in settings.lines()
+    file = tmp_path / "b.toml"
+    file.write_text("tls_key_password = 1234567\n")
+    with pytest.raises(SettingsError) as refused:
+        load_settings({}, {}, file)
+    assert "setting 'tls_key_password' (from file)" in refused.value.message
+    assert "1234567" not in refused.value.message

@@ -30,6 +30,7 @@ def describe(
     bounds: Sequence[BoundDescription] = (),
     lengths: Sequence[tuple[int, ...]] = ((),),
     max_batch_size: int = 8,
+    version: str = "1",
 ) -> ModelDescription:
     """Describes a model with one signature and buckets of 1, 2, 4, ... rows by the given lengths."""
     rows = [2**power for power in range(max_batch_size.bit_length())]
@@ -38,7 +39,9 @@ def describe(
         "predict", tuple(inputs), tuple(outputs), tuple(bounds), buckets, {"ops": 1}, "1 op: all vectorized"
     )
     timings = {"predict": tuple(BucketTime(bucket, 0.001) for bucket in buckets)}
-    return ModelDescription(name, "1", "fake", "cpu", max_batch_size, (signature,), timings, (name,))
+    return ModelDescription(
+        *(name, version, "fake", "cpu", max_batch_size, (signature,), timings, (name,)), file_versions=(version,)
+    )
 
 
 class FakeEngine:
@@ -124,7 +127,7 @@ class FakeEngine:
 
 
 class FakeEngines:
-    """Stands in for `EngineProcess(source, settings)`: makes the engine that was prepared for a location."""
+    """Stands in for `EngineProcess(source, settings)`: makes the engine that was prepared for a model or a location."""
 
     def __init__(self, **prepared: Callable[[], FakeEngine]) -> None:
         self.prepared = prepared
@@ -132,7 +135,7 @@ class FakeEngines:
         self.sources: list[ModelSource] = []
 
     def __call__(self, source: ModelSource, settings: EngineSettings) -> FakeEngine:
-        engine = self.prepared[source.model or source.location]()
+        engine = self.prepared[source.model if source.model in self.prepared else source.location]()
         self.sources.append(source)
         self.started.append(engine)
         return engine

@@ -5,28 +5,24 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import httpx
-import uvicorn
 from prometheus_client import CollectorRegistry
 
+from server.access import Access
 from server.dispatcher import Dispatcher
 from server.engines.settings import EngineSettings
-from server.http.application import create_application
+from server.http.application import Application, create_application
+from server.http.connections import ConnectionLimits, Connections
+from server.http.listener import Listener
 from server.http.nonfinite import Nonfinite
-from server.http.protocol import Protocol
 from server.loading_progress import ProgressLines
 from server.metrics import Metrics
 from server.supervisor import Supervisor
 from tests.support.fake_engine import FakeEngine, FakeEngines
-
-
-class _Listener(uvicorn.Server):
-    @contextmanager
-    def capture_signals(self):
-        yield
+from tests.support.fake_files import FakeFiles
 
 
 @dataclass
@@ -37,9 +33,13 @@ class Service:
     client: httpx.AsyncClient
     supervisor: Supervisor
     dispatcher: Dispatcher
-    engines: FakeEngines
+    engines: FakeEngines | FakeFiles
     registry: CollectorRegistry
     metrics: Metrics
+    connections: Connections
+    listener: Listener
+    listening: socket.socket
+    application: Application
 
     async def predict(self, model: str = "", **body) -> httpx.Response:
         """POSTs a body of these fields."""
@@ -55,26 +55,32 @@ async def running(
     element_limit: int = 4 * 1024 * 1024,
     nonfinite: Nonfinite = "token",
     restart_backoff_s: float = 0.01,
+    drain_timeout_s: float = 10.0,
+    engines: FakeEngines | FakeFiles | None = None,
+    limits: ConnectionLimits | None = None,
+    access: Access | None = None,
     **prepared: Callable[[], FakeEngine],
 ) -> AsyncIterator[Service]:
-    """Serves the prepared engines; with `wait`, once they are ready."""
+    """Serves the prepared engines, or those of `engines`; with `wait`, once they are ready."""
     registry = CollectorRegistry()
     metrics = Metrics(registry)
     dispatcher = Dispatcher(queue_limit_examples=100, queue_limit_bytes=10**8, batch_timeout_s=10.0, metrics=metrics)
-    engines = FakeEngines(**prepared)
+    engines = engines or FakeEngines(**prepared)
     supervisor = Supervisor(
-        list(prepared),
+        list(engines.prepared),
         start_engine=engines,
         engine_settings=EngineSettings(),
         dispatcher=dispatcher,
         metrics=metrics,
         progress=ProgressLines(),
         restart_backoff_s=restart_backoff_s,
+        drain_timeout_s=drain_timeout_s,
     )
     application = create_application(
         supervisor,
         dispatcher,
         metrics,
+        access=access or Access(),
         body_limit_bytes=body_limit_bytes,
         request_timeout_s=request_timeout_s,
         element_limit=element_limit,
@@ -83,9 +89,8 @@ async def running(
     with socket.create_server(("127.0.0.1", 0)) as listening:
         # As uvloop does; asyncio doesn't, for a socket that it didn't make, and then each reply takes 40 ms.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        listener = _Listener(
-            uvicorn.Config(application, http=Protocol, ws="none", lifespan="off", log_config=None, access_log=False)
-        )
+        connections = Connections(limits or ConnectionLimits(), metrics.connections_ended)
+        listener = Listener(application, connections)
         answering = asyncio.create_task(listener.serve(sockets=[listening]))
         loading = asyncio.create_task(supervisor.start())
         port = listening.getsockname()[1]
@@ -93,9 +98,22 @@ async def running(
             try:
                 if wait:
                     await loading
-                yield Service(port, client, supervisor, dispatcher, engines, registry, metrics)
+                yield Service(
+                    port,
+                    client,
+                    supervisor,
+                    dispatcher,
+                    engines,
+                    registry,
+                    metrics,
+                    connections,
+                    listener,
+                    listening,
+                    application,
+                )
             finally:
                 loading.cancel()
-                listener.should_exit = True
+                await client.aclose()
+                await listener.stop(listening, 0.2)
                 await answering
                 await supervisor.close()

@@ -16,10 +16,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from server.access import Access
+from server.grpc.guard import Guard
 from server.grpc.service import InferenceService, create_server
 from server.model_description import TensorDescription
 from server.registry import SERVED_DTYPES
 from tests.support.fake_engine import FakeEngine, describe
+from tests.support.fake_files import FakeFiles
 from tests.support.http_service import Service, running
 
 LIMIT_BYTES = 4 * 1024 * 1024
@@ -83,15 +86,16 @@ class Background:
 
 
 @contextmanager
-def protocol_service() -> Iterator[Background]:
-    """Serves until the block ends."""
+def protocol_service(engines: FakeFiles | None = None, access: Access | None = None) -> Iterator[Background]:
+    """Serves the models above, or those of `engines`, until the block ends."""
     started, done = threading.Event(), threading.Event()
     found: list[Background] = []
 
     async def serve() -> None:
         models = [echo, add, half_plus_three, shout, repeat, matrix, slow]
         prepared = {engine.__name__: engine for engine in models}
-        async with running(body_limit_bytes=LIMIT_BYTES, element_limit=100_000, **prepared) as service:
+        limits = {"body_limit_bytes": LIMIT_BYTES, "element_limit": 100_000}
+        async with running(**limits, engines=engines, access=access, **prepared) as service:
             inference = InferenceService(
                 service.supervisor,
                 service.dispatcher,
@@ -100,7 +104,9 @@ def protocol_service() -> Iterator[Background]:
                 request_timeout_s=10.0,
                 element_limit=100_000,
             )
-            server, port = create_server(inference, "127.0.0.1:0", LIMIT_BYTES)
+            server, port = create_server(
+                inference, "127.0.0.1:0", LIMIT_BYTES, Guard(access or Access(), service.metrics)
+            )
             await server.start()
             found.append(Background(f"127.0.0.1:{service.port}", f"127.0.0.1:{port}", service))
             started.set()

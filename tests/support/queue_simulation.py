@@ -62,6 +62,18 @@ class Model:
         return self.seconds(shape.rows, shape.lengths[0] if shape.lengths else 0)
 
 
+@dataclass(frozen=True)
+class Machine:
+    """How a machine differs from the quiet one that the times were measured on.
+
+    `slower`: every batch takes so many times as long. `between_s`: what passes after each batch before the next
+    begins, on the mean; exponentially distributed, as on a machine with other things to do.
+    """
+
+    slower: float = 1.0
+    between_s: float = 0.0
+
+
 @dataclass
 class Outcome:
     """What became of the arrivals, in examples. `waits`: seconds from arrival to answer, by lane; `batches`: each
@@ -91,14 +103,14 @@ class Outcome:
         return self.good + self.late + self.expired + self.refused
 
 
-def ours(models: dict[str, Model], arrivals: Sequence[Arrival], seed: int = 0) -> Outcome:
+def ours(models: dict[str, Model], arrivals: Sequence[Arrival], seed: int = 0, machine: Machine = Machine()) -> Outcome:
     """Plays the arrivals to our scheduler."""
     core = Scheduler(QUEUE_LIMIT, 10**9)
     for lane, model in models.items():
         core.open_lane(lane, model.settings())
     noise, outcome = random.Random(seed), Outcome()
     running: Batch | None = None
-    seconds = ends_at = timer = inf
+    seconds = between_s = ends_at = timer = inf
     ended: set[int] = set()
     upcoming = 0
     while True:
@@ -110,7 +122,7 @@ def ours(models: dict[str, Model], arrivals: Sequence[Arrival], seed: int = 0) -
             for part in running.parts:
                 if part.request_id not in ended:
                     outcome.answered(arrivals[part.request_id], now)
-            core.completed(running, seconds)
+            core.completed(running, seconds, between_s)
             running, ends_at = None, inf
         if arrives_at <= now:
             arrival = arrivals[upcoming]
@@ -123,8 +135,9 @@ def ours(models: dict[str, Model], arrivals: Sequence[Arrival], seed: int = 0) -
             running = action.batch
             assert running.bucket is not None
             shape = Shape(running.bucket.rows, running.bucket.lengths)
-            seconds = models[str(running.lane)].expected_s(shape) * noise.uniform(0.9, 1.1)
-            ends_at = now + seconds
+            seconds = models[str(running.lane)].expected_s(shape) * machine.slower * noise.uniform(0.9, 1.1)
+            between_s = noise.expovariate(1 / machine.between_s) if machine.between_s else 0.0
+            ends_at = now + seconds + between_s
             outcome.batches.append((running.rows, shape))
             outcome.expire(action.expired, ended)
             action = core.next_action(now)

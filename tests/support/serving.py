@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import ssl
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import httpx
 
@@ -68,9 +70,16 @@ def environment() -> dict[str, str]:
 
 
 @contextmanager
-def serving(*arguments: str | Path, command: Sequence[str] = BATCHD, wait: bool = True) -> Iterator[Serving]:
+def serving(
+    *arguments: str | Path,
+    command: Sequence[str] = BATCHD,
+    wait: bool = True,
+    verify: ssl.SSLContext | bool = True,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[Serving]:
     """Runs `batchd serve ARGUMENTS` and gives the server, when it is ready; ends it afterwards.
 
+    `verify`: what the client trusts. `variables`: of the environment, besides the usual ones.
     With `wait=False` it is given as soon as it listens, so that several can load at the same time.
     """
     with tempfile.TemporaryDirectory() as folder:
@@ -80,10 +89,10 @@ def serving(*arguments: str | Path, command: Sequence[str] = BATCHD, wait: bool 
                 [*command, "serve", *map(str, arguments), "--port", "0"],
                 stdin=subprocess.DEVNULL,
                 stderr=file,
-                env=environment(),
+                env=environment() | dict(variables),
             )
         try:
-            with httpx.Client(base_url=_listening_at(process, log), timeout=60) as client:
+            with httpx.Client(base_url=_listening_at(process, log), timeout=60, verify=verify) as client:
                 server = Serving(str(client.base_url).rstrip("/"), process, log, client)
                 if wait:
                     server.wait_ready()
@@ -98,7 +107,7 @@ def serving(*arguments: str | Path, command: Sequence[str] = BATCHD, wait: bool 
 
 
 def _listening_at(process: subprocess.Popen[bytes], log: Path) -> str:
-    while not (found := re.search(r"listens on (http://\S+);", log.read_text())):
+    while not (found := re.search(r"listens on (https?://\S+);", log.read_text())):
         assert process.poll() is None, log.read_text()
         time.sleep(0.02)
     return found[1]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from server.catalogue import ServedModel, State
 from server.lanes import DEFAULT_SIGNATURE
 from server.model_description import ModelDescription, SignatureDescription, TensorDescription
-from server.supervisor import ServedModel
 
 SERVING_DEFAULT = "serving_default"
 """What clients call the signature `predict`."""
@@ -16,23 +17,27 @@ _DTYPES = {
     **{f"int{bits}": f"DT_INT{bits}" for bits in (8, 16, 32, 64)},
     **{f"uint{bits}": f"DT_UINT{bits}" for bits in (8, 16, 32, 64)},
 }
-_STATES = {"ready": "AVAILABLE", "loading": "LOADING", "restarting": "LOADING"}
+_STATES: dict[State, str] = {
+    **{"not loaded": "START", "loading": "LOADING", "ready": "AVAILABLE", "restarting": "LOADING"},
+    **{"unloading": "UNLOADING", "unloaded": "END"},
+}
 
 
-def status(model: ServedModel) -> dict[str, Any]:
-    """The state of the version that is served."""
-    fine = model.state != "restarting"
+def status(models: Sequence[ServedModel]) -> dict[str, Any]:
+    """The states of these versions of a model."""
+    return {"model_version_status": [_version_status(model) for model in models]}
+
+
+def _version_status(model: ServedModel) -> dict[str, Any]:
+    code, message = "OK", ""
+    if model.state == "restarting":
+        code, message = "UNAVAILABLE", "the engine ended; it is being restarted"
+    elif model.failure and model.is_off:
+        code, message = "FAILED_PRECONDITION", model.failure
     return {
-        "model_version_status": [
-            {
-                "version": model.description.version if model.description else "",
-                "state": _STATES[model.state],
-                "status": {
-                    "error_code": "OK" if fine else "UNAVAILABLE",
-                    "error_message": "" if fine else "the engine ended; it is being restarted",
-                },
-            }
-        ]
+        "version": model.version,
+        "state": "LOADING" if model.being_loaded and model.is_off else _STATES[model.state],
+        "status": {"error_code": code, "error_message": message},
     }
 
 

@@ -1,7 +1,7 @@
 """`/v1/models/{model}[/versions/{version}|/labels/{label}]`: `:predict`, `/metadata`, and the status.
 
-The path is matched whatever its case, as TensorFlow Serving does. A model has one version here, which may be any
-word: a label is the name of a version that isn't a number.
+The path is matched whatever its case, as TensorFlow Serving does. A version may be any word here: a label is the name
+of a version that isn't a number. Without one, the latest is meant; the status is that of all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from server.http.exchange import JSON, Arrival, Exchange, Write, reply_error, re
 from server.http.nonfinite import Nonfinite
 from server.http.tfs.metadata import meant, metadata, status
 from server.http.tfs.values import TfsCodec
-from server.lanes import Lane, Lanes, find_version
+from server.lanes import Lane, Lanes
 from server.metrics import Metrics
 from server.supervisor import Supervisor
 
@@ -52,8 +52,9 @@ class TfsFormat:
         request_timeout_s: float,
         element_limit: int,
         nonfinite: Nonfinite,
+        example_limit: int,
     ) -> None:
-        self._lanes = Lanes(supervisor, metrics, TfsCodec)
+        self._lanes = Lanes(supervisor, metrics, partial(TfsCodec, example_limit=example_limit))
         self._request_timeout_s = request_timeout_s
         self._element_limit = element_limit
         self._nonfinite: Nonfinite = nonfinite
@@ -77,7 +78,7 @@ class TfsFormat:
         read = lane.codec.read_instances if rows else lane.codec.read_columns
         examples = read(envelope.instances if rows else envelope.inputs)
         deadline = arrival.at + self._request_timeout_s
-        request = PredictRequest(lane.model.name, lane.signature.name, examples, deadline)
+        request = PredictRequest(lane.model.name, lane.signature.name, examples, deadline, attachment=lane.attachment)
         return request, partial(self._write, lane, rows)
 
     def _write(
@@ -113,12 +114,16 @@ class TfsService:
 
     async def _describe(self, asked: re.Match[str], send: Send) -> None:
         try:
-            model = find_version(self._supervisor, asked["model"], _version(asked))
-            document: dict[str, Any] = metadata(model.ready()) if asked["rest"] else status(model)
+            document = self._document(asked["model"], _version(asked), of_tensors=bool(asked["rest"]))
         except BatchdError as error:
             await reply_error(send, error)
         else:
             await send_reply(send, 200, orjson.dumps(document), [JSON])
+
+    def _document(self, name: str, version: str, *, of_tensors: bool) -> dict[str, Any]:
+        if of_tensors:
+            return metadata(self._supervisor.find(name, version).ready())
+        return status([self._supervisor.find(name, version)] if version else self._supervisor.versions(name))
 
 
 _NO_VALUES = "Missing 'inputs' or 'instances' key"

@@ -17,7 +17,7 @@ from server.errors import InvalidInput
 from server.http.codec import TensorReader, to_base64, to_json
 from server.http.nonfinite import Nonfinite, numbers_to_json
 from server.model_description import SignatureDescription, TensorDescription
-from server.tensors import Rows, check_length, check_names, of_many
+from server.tensors import Rows, check_count, check_length, check_names, of_many
 
 _RAW_LIST = msgspec.json.Decoder(list[msgspec.Raw])
 _RAW_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -41,10 +41,11 @@ class _Input:
 
 
 class TfsCodec:
-    """Reads and writes the values of one signature."""
+    """Reads and writes the values of one signature. `example_limit`: more are refused before each is read."""
 
-    def __init__(self, signature: SignatureDescription) -> None:
+    def __init__(self, signature: SignatureDescription, example_limit: int) -> None:
         self.signature = signature
+        self._example_limit = example_limit
         self._inputs = {tensor.name: _Input(tensor, signature.max_length) for tensor in signature.inputs}
 
     def read_instances(self, text: msgspec.Raw) -> Sequence[Example]:
@@ -54,9 +55,8 @@ class TfsCodec:
             array = only.read_many(text)
             if array is not None:
                 return self._at_least_one(Rows({only.tensor.name: array}))
-        return self._at_least_one(
-            [self._read_instance(index, instance) for index, instance in enumerate(_list(text, "'instances'"))]
-        )
+        instances = self._list(text, "'instances'")
+        return self._at_least_one([self._read_instance(index, each) for index, each in enumerate(instances)])
 
     def read_columns(self, text: msgspec.Raw) -> Sequence[Example]:
         """Returns the examples of the columnar form. Raises InvalidInput, naming the input."""
@@ -122,18 +122,19 @@ class TfsCodec:
             raise InvalidInput(f"Missing named input: {', '.join(map(repr, missing))}")
         return named
 
+    def _list(self, text: msgspec.Raw, what: str) -> list[msgspec.Raw]:
+        try:
+            values = _RAW_LIST.decode(text)
+        except msgspec.DecodeError:
+            raise InvalidInput(f"{what} must be a list, one element for each example") from None
+        check_count(len(values), self._example_limit)
+        return values
+
     def _read_column(self, column: _Input, text: msgspec.Raw) -> Array | list[Array]:
         array = column.read_many(text)
         if array is not None:
             return array
-        return [column.one.read(value) for value in _list(text, f"input {column.tensor.name!r}")]
-
-
-def _list(text: msgspec.Raw, what: str) -> list[msgspec.Raw]:
-    try:
-        return _RAW_LIST.decode(text)
-    except msgspec.DecodeError:
-        raise InvalidInput(f"{what} must be a list, one element for each example") from None
+        return [column.one.read(value) for value in self._list(text, f"input {column.tensor.name!r}")]
 
 
 def _value(tensor: TensorDescription, array: Array, nonfinite: Nonfinite) -> Any:

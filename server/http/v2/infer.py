@@ -28,7 +28,7 @@ from server.lanes import Lane, Lanes
 from server.metrics import Metrics
 from server.model_description import SignatureDescription, TensorDescription
 from server.open_inference.datatypes import DATATYPES, array_from_bytes, array_to_bytes
-from server.open_inference.request import InferSignature, Wishes, read_wishes, refuse_unsupported
+from server.open_inference.request import InferSignature, Wishes, read_wishes, refuse_unsupported, shown
 from server.supervisor import Supervisor
 from server.tensors import join_rows, of_many
 
@@ -119,7 +119,13 @@ class InferFormat:
         outputs = lane.codec.choose_outputs(wish.name for wish in wanted)
         as_binary = {wish.name: _binary_wish(wish) for wish in wanted}
         request = PredictRequest(
-            lane.model.name, lane.signature.name, rows, wishes.deadline, wishes.priority, envelope.id
+            lane.model.name,
+            lane.signature.name,
+            rows,
+            wishes.deadline,
+            wishes.priority,
+            envelope.id,
+            attachment=lane.attachment,
         )
         return request, partial(self._write, lane, envelope.id, wishes, outputs, as_binary)
 
@@ -213,7 +219,7 @@ def _binary_size(tensor: InputTensor) -> int | None:
     if has_data:
         raise InvalidInput(f"input {tensor.name!r} has both data and the parameter 'binary_data_size'")
     if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-        raise InvalidInput(f"input {tensor.name!r}: 'binary_data_size' must be a number of bytes, got {size!r}")
+        raise InvalidInput(f"input {tensor.name!r}: 'binary_data_size' must be a number of bytes, got {shown(size)}")
     return size
 
 

@@ -11,7 +11,6 @@ from server.errors import ModelUnavailable
 from server.http.body import BodyLimits, read_body
 from server.http.envelope import read_envelope
 from server.http.openapi import ERRORS
-from server.lanes import find_version
 from server.metrics import Metrics
 from server.open_inference import metadata
 from server.supervisor import Supervisor
@@ -20,6 +19,18 @@ _MODEL = "/v2/models/{model}"
 _VERSION = "/v2/models/{model}/versions/{version}"
 _INDEX_BODY = {
     "content": {"application/json": {"schema": {"type": "object", "properties": {"ready": {"type": "boolean"}}}}}
+}
+_CHANGE_BODY = {
+    "content": {
+        "application/json": {
+            "schema": {"type": "object", "properties": {"parameters": {"type": ["object", "null"]}}},
+        }
+    }
+}
+_CHANGE: dict[str, Any] = {
+    "tags": ["v2"],
+    "responses": {status: ERRORS[status] for status in (400, 404, 413, 415, 501, 503)},
+    "openapi_extra": {"requestBody": _CHANGE_BODY},
 }
 _UNKNOWN: dict[int | str, dict[str, Any]] = {status: ERRORS[status] for status in (404, 503)}
 
@@ -30,6 +41,13 @@ class IndexWish(msgspec.Struct):
     ready: bool = False
 
 
+class ChangeWish(msgspec.Struct):
+    """Body of a load or an unload."""
+
+    parameters: dict[str, Any] | None = None
+
+
+_CHANGE_DECODER = msgspec.json.Decoder(ChangeWish)
 _INDEX_DECODER = msgspec.json.Decoder(IndexWish)
 
 
@@ -64,22 +82,25 @@ def _add_models(app: FastAPI, supervisor: Supervisor, metrics: Metrics) -> None:
     @app.get(f"{_MODEL}/ready", summary="Whether a model can answer", tags=["v2"], responses=_UNKNOWN)
     @app.get(f"{_VERSION}/ready", summary="Whether a version can answer", tags=["v2"], responses=_UNKNOWN)
     async def model_ready(model: str, version: str = "") -> dict[str, Any]:
-        return {"name": find_version(supervisor, model, version).ready().name, "ready": True}
+        ready = supervisor.find(model, version).ready()
+        if supervisor.draining:
+            raise ModelUnavailable("the server is shutting down")
+        return {"name": ready.name, "ready": True}
 
     @app.get(_MODEL, summary="A model's tensors", tags=["v2"], responses=_UNKNOWN)
     @app.get(_VERSION, summary="A version's tensors", tags=["v2"], responses=_UNKNOWN)
     async def model_metadata(model: str, version: str = "") -> dict[str, Any]:
-        return metadata.model_metadata(find_version(supervisor, model, version).ready())
+        return metadata.model_metadata(supervisor, model, version)
 
     @app.get(f"{_MODEL}/config", summary="A model's configuration", tags=["v2"], responses=_UNKNOWN)
     @app.get(f"{_VERSION}/config", summary="A version's configuration", tags=["v2"], responses=_UNKNOWN)
     async def model_config(model: str, version: str = "") -> dict[str, Any]:
-        return metadata.model_config(find_version(supervisor, model, version).ready())
+        return metadata.model_config(supervisor.find(model, version).ready())
 
     @app.get(f"{_MODEL}/stats", summary="A model's statistics", tags=["v2"], responses=_UNKNOWN)
     @app.get(f"{_VERSION}/stats", summary="A version's statistics", tags=["v2"], responses=_UNKNOWN)
     async def model_statistics(model: str, version: str = "") -> dict[str, Any]:
-        return metadata.statistics([find_version(supervisor, model, version)], metrics)
+        return metadata.statistics(metadata.chosen(supervisor, model, version), metrics)
 
 
 def _add_repository(app: FastAPI, supervisor: Supervisor, limits: BodyLimits) -> None:
@@ -95,10 +116,19 @@ def _add_repository(app: FastAPI, supervisor: Supervisor, limits: BodyLimits) ->
         wish = read_envelope(_INDEX_DECODER, body) if body.strip() else IndexWish()
         return metadata.repository_index(supervisor, ready_only=wish.ready)
 
-    @app.post("/v2/repository/models/{model}/load", include_in_schema=False)
-    async def load(model: str) -> None:
-        raise metadata.refuse_change(model, "load")
+    async def read_change(request: Request) -> ChangeWish:
+        body = await read_body(request.scope["headers"], request.receive, limits)
+        return read_envelope(_CHANGE_DECODER, body) if body.strip() else ChangeWish()
 
-    @app.post("/v2/repository/models/{model}/unload", include_in_schema=False)
-    async def unload(model: str) -> None:
-        raise metadata.refuse_change(model, "unload")
+    @app.post("/v2/repository/models/{model}/load", summary="Load a model, or load it anew", **_CHANGE)
+    async def load(model: str, request: Request) -> dict[str, Any]:
+        wish = await read_change(request)
+        metadata.refuse_load_parameters(wish.parameters or ())
+        await supervisor.load(model)
+        return {}
+
+    @app.post("/v2/repository/models/{model}/unload", summary="Stop serving a model", **_CHANGE)
+    async def unload(model: str, request: Request) -> dict[str, Any]:
+        await read_change(request)
+        await supervisor.unload(model)
+        return {}

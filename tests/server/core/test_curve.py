@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from server.core.curve import Curve, Timings
+from server.core.learned import Between
 
 ROWS = (1, 2, 4, 8, 16, 32, 64)
 MOST = 150
@@ -21,7 +22,7 @@ def test_no_choice_of_buckets_is_more_than_a_few_percent_faster(growth: list[flo
     for factor in growth[1:]:
         seconds.append(seconds[-1] * factor)
     steps = [timings.add(rows, None, each) for rows, each in zip(ROWS, seconds, strict=True)]
-    curve = Curve(timings, steps, 64, between_s)
+    curve = Curve(timings, steps, 64, Between(between_s))
     best = [0.0]
     for rows in range(1, MOST):
         best.append(min(each + between_s + best[max(0, rows - room)] for room, each in zip(ROWS, seconds, strict=True)))

@@ -9,6 +9,7 @@ from math import inf
 import pytest
 
 from server.core.curve import Curve, Timings
+from server.core.learned import Between
 from server.core.records import LaneSettings, Request, RunBatch
 from server.core.scheduler import HEAD_START_S, Scheduler
 
@@ -100,7 +101,7 @@ def test_batches_that_turn_out_slow_change_the_split():
 def test_one_slow_batch_changes_little_and_a_failed_one_nothing():
     timings = Timings()
     steps = [timings.add(rows, None, MS) for rows in (1, 2, 4)]
-    curve = Curve(timings, steps, 4)
+    curve = Curve(timings, steps, 4, Between())
     curve.learn(steps[2], 10.0)
     assert curve.plan(4).seconds < 1.5 * MS
     core = scheduler(FLAT)

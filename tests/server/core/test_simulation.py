@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.support.queue_simulation import Arrival, Model, fixed, ours
+from tests.support.queue_simulation import Arrival, Machine, Model, fixed, ours
 
 SLO_S = 0.02
 SECONDS = 0.5
@@ -118,6 +118,32 @@ def test_at_twice_the_load_as_much_is_answered_as_at_once():
     rng = random.Random(2)
     once, twice = (ours({"a": model}, poisson(load * peak, rng, slo_s=0.05)) for load in (1, 2))
     assert twice.good >= 0.9 * once.good
+
+
+@pytest.mark.parametrize(
+    ("machine", "late_share"),
+    [
+        pytest.param(Machine(), 0.01, id="as measured"),
+        pytest.param(Machine(slower=1.5), 0.01, id="slower"),
+        pytest.param(Machine(between_s=0.016), 0.01, id="busy"),
+        pytest.param(Machine(slower=1.5, between_s=0.016), 0.03, id="both"),  # a deadline is nine batches away
+    ],
+)
+def test_of_those_let_in_all_but_a_few_are_on_time(machine: Machine, late_share: float):
+    """Two models share the device; what the machine is like, the scheduler must find out from its batches."""
+    models = {name: Model(lambda rows, length: 8 * concave(rows)) for name in ("a", "b")}
+    peak = 64 / (8 * concave(64) * machine.slower + machine.between_s)
+    rng = random.Random(4)
+    arrivals = [
+        Arrival(each.at + part * SECONDS, 0.8, lane=rng.choice("ab"))
+        for part in range(32)
+        for each in poisson(2 * peak, rng)
+    ]
+    start = [arrival for arrival in arrivals if arrival.at < 6.0]
+    first, whole = (ours(models, each, machine=machine) for each in (start, arrivals))
+    expired, good = whole.expired - first.expired, whole.good - first.good
+    assert expired <= late_share * (expired + good)
+    assert good >= 0.9 * peak * (32 * SECONDS - 6.0)
 
 
 def test_a_slow_model_at_full_load_delays_a_fast_one_by_one_of_its_batches_at_most():

@@ -97,9 +97,9 @@ def test_health_metadata_and_configuration(client):
 def test_repository_and_statistics(client):
     index = client.get_model_repository_index(as_json=True)["models"]
     assert {"name": "add", "version": "1", "state": "READY"} in index
-    for change in (client.load_model, client.unload_model):
-        with pytest.raises(InferenceServerException, match="models that it was started with") as caught:
-            change("add")
+    for more in ({"config": "{}"}, {"files": {"file:1/model.py": b"x"}, "config": "{}"}):
+        with pytest.raises(InferenceServerException, match="the file that the server was started with") as caught:
+            client.load_model("add", **more)
         assert caught.value.status() == "StatusCode.UNIMPLEMENTED"
     before = client.get_inference_statistics("half_plus_three").model_stats[0]
     client.infer("half_plus_three", [tensor("x", np.float32([1, 2]))])

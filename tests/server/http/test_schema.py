@@ -53,7 +53,7 @@ def explore(operation, mode: GenerationMode, model: str | None, max_examples: in
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
-def test_every_operation(schema, mode):
+def test_every_operation(served, schema, mode):
     """With names of models at random, and with that of one that is there."""
     tried = 0
     for operation, model in product(operations(schema), (None, "add")):
@@ -62,6 +62,8 @@ def test_every_operation(schema, mode):
             continue
 
         explore(operation, mode, model, max_examples=10 if has_input else 1)
+        if model and operation.path.endswith("/unload"):
+            httpx.post(f"http://{served.http}/v2/repository/models/{model}/load").raise_for_status()
         tried += 1
     assert tried > 10
 

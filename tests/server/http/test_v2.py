@@ -87,9 +87,9 @@ def test_health_metadata_and_configuration(client):
 def test_repository(client):
     index = client.get_model_repository_index()
     assert {"name": "matrix", "version": "1", "state": "READY", "reason": ""} in index
-    for change in (client.load_model, client.unload_model):
-        with pytest.raises(InferenceServerException, match="a server serves the models that it was started with"):
-            change("matrix")
+    for more in ({"config": "{}"}, {"files": {"file:1/model.py": b"x"}, "config": "{}"}):
+        with pytest.raises(InferenceServerException, match="loaded from the file that the server was started with"):
+            client.load_model("matrix", **more)
 
 
 def test_statistics_count_requests_examples_and_batches(client):

@@ -1,0 +1,87 @@
+"""Two figures that the scheduler learns besides the times of buckets: what batches cost in between, and how far to
+trust a prediction.
+"""
+
+from __future__ import annotations
+
+_NEWEST = 0.1
+"""Weight of the newest batch in what is lost in between."""
+_LONGEST_SURPRISE = 3.0
+"""It counts as at most this many times what was expected (and `_LEAST_S`, where nothing was)."""
+_LEAST_S = 0.001
+_NOTEWORTHY = 0.1
+"""Plans are made anew when it has moved by this share since they were made."""
+
+_PROMISES = 100
+"""So many promises that were made with the same caution say whether it was enough."""
+_MARGIN = 1.1
+"""What is added to the caution that would just have been enough."""
+_MOST_AT_ONCE = 1.5
+"""Most that is added at once: where all promises were broken, nothing says by how much."""
+_EASE, _MOST_EASE = 0.001, 0.004
+"""Caution that was enough is relaxed by this share, and by twice as much each time that it was enough again."""
+_MOST_CAUTION = 4.0
+
+
+class Between:
+    """Seconds that a device stands idle between two batches, whatever their size, though there is work.
+
+    Messages to the engine's process and back, and turns of an event loop that has other things to do: a third of a
+    millisecond on an idle machine, ten times that on one which reads and refuses thousands of requests a second.
+    """
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.version = 0
+        self.planned_s = seconds
+        self._seconds = seconds
+
+    def learn(self, seconds: float) -> None:
+        """Takes note of what was lost around one batch."""
+        most = _LONGEST_SURPRISE * max(self._seconds, _LEAST_S)
+        self._seconds += (min(seconds, most) - self._seconds) * _NEWEST
+        if abs(self._seconds - self.planned_s) > _NOTEWORTHY * self.planned_s:
+            self.planned_s = self._seconds
+            self.version += 1
+
+
+class Caution:
+    """By how much a lane's predictions are multiplied, so that all but a few of those let in are on time.
+
+    A prediction may be short for reasons that no curve knows of: what arrives later and goes first, a machine that
+    others use too. A queue that is always as long as just allowed, and longer by a tenth than what the device can
+    clear in the time, makes a tenth of what it holds late. So the share of promises that were broken says how much
+    caution was missing; only those count that were made since it last changed.
+    """
+
+    def __init__(self) -> None:
+        self.factor = 1.0
+        self.version = 0
+        self._ease = _EASE
+        self._kept = 0
+        self._broken = 0
+
+    def kept(self, version: int) -> None:
+        """An answer was on time that had been promised with the caution of that version."""
+        if version == self.version:
+            self._kept += 1
+            self._judge()
+
+    def broken(self, version: int) -> None:
+        """Likewise, one that came too late or never."""
+        if version == self.version:
+            self._broken += 1
+            self._judge()
+
+    def _judge(self) -> None:
+        promises = self._kept + self._broken
+        if promises < _PROMISES:
+            return
+        if self._broken:
+            missing = _MARGIN * promises / max(1, self._kept)
+            self.factor = min(_MOST_CAUTION, self.factor * min(_MOST_AT_ONCE, missing))
+            self._ease = _EASE
+        else:
+            self.factor = max(1.0, self.factor * (1 - self._ease))
+            self._ease = min(_MOST_EASE, 2 * self._ease)
+        self.version += 1
+        self._kept = self._broken = 0

@@ -1,0 +1,193 @@
+"""A minute of twice what the machine can do, with everything that goes wrong in such a minute.
+
+Two models of examples of every length; one request in a hundred is poisoned, so that the model's own function refuses
+it; one caller in twenty closes its connection before it can have its answer. Every request is accounted for, by its
+caller and by the server's own count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from loadtest.attack import AttackLog, Leavers, attack_async
+from loadtest.checking import judge
+from loadtest.compare import Settings, expected_replies
+from loadtest.pacer import ClosedLoop, Pacer, open_loop
+from loadtest.results import Record
+from loadtest.targets import Example, ExampleSet, Target, target
+from tests.support.processes import children, resident_bytes
+from tests.support.serving import ROOT, Serving, serving
+
+LANGUAGE, LISTOPS = (ROOT / "examples" / name / "model.py" for name in ("language", "listops"))
+DEADLINE_S = 0.5
+OVERLOAD_S = 60.0
+ONCE_S = 20.0
+CONNECTIONS = 256
+POISONED_EVERY = 100
+LEAVERS = Leavers(share=0.05, after_s=0.005, seed=7)
+LEAST_GOODPUT = 0.9
+GROWTH = 1.05
+ON_THE_WAY_S = 0.05
+"""What a reply within the deadline may take besides, on its way through two busy processes."""
+
+pytestmark = [pytest.mark.full, pytest.mark.alone, pytest.mark.timeout(900)]
+
+
+@dataclass(frozen=True)
+class Models:
+    """A server of both models, what is sent to each, and what comes back for it."""
+
+    server: Serving
+    expected: tuple[ExampleSet, ...]
+
+    @property
+    def targets(self) -> list[Target]:
+        return [target(self.server.url, each.model, each.examples, DEADLINE_S * 1000) for each in self.expected]
+
+    def attack(self, pacers: Sequence[Pacer], leavers: Leavers | None = None) -> tuple[list[Record], list[int]]:
+        """Attacks both models at once. Returns the records, and the bytes of all processes twice a second."""
+        logs, sizes = uvloop.run(self._attack(pacers, leavers))
+        records = [judge(log.exchanges, each) for log, each in zip(logs, self.expected, strict=True)]
+        return [record for each in records for record in each], sizes
+
+    async def _attack(self, pacers: Sequence[Pacer], leavers: Leavers | None) -> tuple[list[AttackLog], list[int]]:
+        sizes: list[int] = []
+        watching = asyncio.create_task(self._watch_memory(sizes))
+        attacks = (
+            attack_async(each, pacer, connections=CONNECTIONS, leavers=leavers)
+            for each, pacer in zip(self.targets, pacers, strict=True)
+        )
+        logs = await asyncio.gather(*attacks)
+        watching.cancel()
+        return logs, sizes
+
+    async def _watch_memory(self, sizes: list[int]) -> None:
+        pid = self.server.process.pid
+        while True:
+            sizes.append(sum(map(resident_bytes, [pid, *children(pid)])))
+            await asyncio.sleep(0.5)
+
+
+@pytest.fixture(scope="module")
+def models() -> Iterator[Models]:
+    expected = tuple(poisoned(expected_replies(Settings(str(file), engines=[]))) for file in (LANGUAGE, LISTOPS))
+    with serving(LANGUAGE, LISTOPS, "--compile-budget-s", "300") as server:
+        yield Models(server, expected)
+
+
+def poisoned(examples: ExampleSet) -> ExampleSet:
+    """Every hundredth example is one that the model refuses."""
+    poison = {
+        "language": Example({"text": "too long " * 1000}, error="longer than the model allows"),
+        "listops": Example({"symbols": [3, 1], "children": [[-1] * 4, [1] * 4]}, error="a child after its parent"),
+    }[examples.model]
+    mixed = [poison if index % POISONED_EVERY == 0 else example for index, example in enumerate(examples.examples)]
+    return ExampleSet(examples.model, mixed, examples.dtypes, examples.rtol)
+
+
+def test_a_minute_of_twice_what_the_machine_can_do(models: Models, tmp_path: Path) -> None:
+    rates = _rates_of_both(models)
+    once, _ = models.attack(_open_loops(rates, ONCE_S), LEAVERS)
+    before = Outcomes.of(models.server)
+    records, sizes = models.attack(_open_loops([2 * rate for rate in rates], OVERLOAD_S), LEAVERS)
+    after = Outcomes.of(models.server)
+
+    seen = Counter(record.outcome for record in records)
+    goodput, at_once = _goodput(records, OVERLOAD_S), _goodput(once, ONCE_S)
+    late = _p99_s(records)
+    print(f"capacity {'+'.join(f'{rate:,.0f}' for rate in rates)}/s; offered {len(records)}: {json.dumps(seen)}")
+    print(f"goodput {at_once:,.0f}/s at once, {goodput:,.0f}/s at twice the rate; p99 {late * 1000:.0f} ms")
+    print(f"memory {sizes[len(sizes) // 3] >> 20} MiB after a third, at most {max(sizes) >> 20}")
+
+    assert len(records) == sum(seen.values())
+    assert seen["wrong"] == seen["error"] == 0, _failures(records)
+    assert seen["shed"] > 0
+    assert seen["left"] > 0
+    _assert_the_server_counted_the_same(records, after - before)
+    assert late <= DEADLINE_S + ON_THE_WAY_S
+    assert goodput >= LEAST_GOODPUT * at_once
+    assert max(sizes) <= GROWTH * max(sizes[: len(sizes) // 3])
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """What the server says became of the requests that it got."""
+
+    counts: Counter[str]
+
+    @classmethod
+    def of(cls, server: Serving) -> Outcomes:
+        names = ("answered", "rejected", "queue_full", "unreachable", "expired", "cancelled", "failed", "disowned")
+        names += ("engine_died", "unavailable", "draining", "too_large")
+        counts = {name: int(server.metric("batchd_outcomes_total", outcome=name)) for name in names}
+        counts["invalid"] = int(server.metric("batchd_requests_total", code="400")) - counts["rejected"]
+        return cls(Counter(counts))
+
+    def __sub__(self, other: Outcomes) -> Outcomes:
+        return Outcomes(Counter({name: self.counts[name] - other.counts[name] for name in self.counts}))
+
+
+def _assert_the_server_counted_the_same(records: Sequence[Record], server: Outcomes) -> None:
+    """Request for request, but for callers who left: the server may have answered those, or never have read them."""
+    got = Counter(record.status for record in records if record.outcome != "left")
+    left = sum(record.outcome == "left" for record in records)
+    counted = server.counts
+    assert counted["failed"] == counted["disowned"] == counted["engine_died"] == counted["unavailable"] == 0
+    pairs = {
+        200: counted["answered"],
+        400: counted["rejected"] + counted["invalid"],
+        503: counted["queue_full"] + counted["unreachable"],
+        504: counted["expired"],
+    }
+    assert set(got) <= set(pairs)
+    surplus = {status: number - got[status] for status, number in pairs.items()}
+    assert min(surplus.values()) >= 0, surplus
+    assert sum(surplus.values()) + counted["cancelled"] <= left
+    assert counted["cancelled"] > 0
+
+
+def _rates_of_both(models: Models) -> list[float]:
+    """What both carry at the same time, saturated, in requests a second."""
+    models.attack([ClosedLoop(1000, 32)] * 2)
+    started = [ClosedLoop(6000, 48)] * 2
+    records, _ = models.attack(started)
+    per_model = [records[: len(records) // 2], records[len(records) // 2 :]]
+    ends_s = min(max(record.done_s for record in each) for each in per_model)
+    return [sum(record.done_s <= ends_s for record in each) / ends_s for each in per_model]
+
+
+def _open_loops(rates: Sequence[float], seconds: float) -> list[Pacer]:
+    return [open_loop("poisson", rate, round(rate * seconds), seed) for seed, rate in enumerate(rates)]
+
+
+def _goodput(records: Sequence[Record], seconds: float) -> float:
+    """Right answers in time, a second; a refusal of a poisoned example is none."""
+    return (
+        sum(record.status == 200 and record.outcome == "ok" and _took_s(record) <= DEADLINE_S for record in records)
+        / seconds
+    )
+
+
+def _p99_s(records: Sequence[Record]) -> float:
+    """Of all that were admitted: a 504 is a request that was let in and never got its answer."""
+    took = sorted(
+        float("inf") if record.status == 504 else _took_s(record) for record in records if record.status in (200, 504)
+    )
+    return took[int(0.99 * len(took))]
+
+
+def _took_s(record: Record) -> float:
+    """From being sent: what waits in the generator for one of its connections, the server can't know of."""
+    return record.done_s - record.sent_s
+
+
+def _failures(records: Sequence[Record]) -> list[Record]:
+    return [record for record in records if record.outcome in ("wrong", "error")][:5]
