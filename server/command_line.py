@@ -11,8 +11,8 @@ import click
 
 _WITHOUT = {
     "max_batch_size": "the model's own",
-    "grpc_port": "no gRPC",
     "reproducible": "the models' own",
+    "grpc_port": "no gRPC",
     "token_file": "no tokens",
     **dict.fromkeys(("tls_certificate", "tls_key"), "no TLS"),
     "tls_client_ca": "any caller",

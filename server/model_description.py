@@ -136,8 +136,7 @@ class ModelDescription(msgspec.Struct, frozen=True):
     the same file or module registers, in order (this one among them), and `file_versions` says the version of
     each: the HTTP process, which never loads model files, learns them here. `load_seconds` says how long each
     phase of loading took. `rtol`, `shadow` and `shadow_share` are the model's own, as `server.registry.model` has
-    them.
-    `certification` and `reproducible` are by signature name; the latter is empty unless the model is served so.
+    them. `certification` and `reproducible` are by signature name; the latter is empty unless the model is served so.
     """
 
     name: str
@@ -153,9 +152,9 @@ class ModelDescription(msgspec.Struct, frozen=True):
     rtol: float | None = None
     shadow: str | None = None
     shadow_share: float = 0.0
+    file_versions: tuple[str, ...] = ()
     certification: dict[str, Certification] = {}
     reproducible: dict[str, Reproducibility] = {}
-    file_versions: tuple[str, ...] = ()
 
     @property
     def others_in_file(self) -> list[tuple[str, str]]:

@@ -87,8 +87,7 @@ class Shadows:
         if shadow is None:
             shadow = self._by_owner[owner] = _Shadow(description, engine, self._metrics, self._counter)
             settings = msgspec.structs.replace(self._settings, engine=engine, reproducible=False)
-            process = self._start_engine(source, settings)
-            shadow.starting = asyncio.create_task(self._start(shadow, process))
+            shadow.starting = asyncio.create_task(self._start(shadow, self._start_engine(source, settings)))
         return MirroredRunner(live, shadow.mirror)
 
     async def end(self, owner: Hashable) -> None:

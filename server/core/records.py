@@ -49,8 +49,8 @@ class LaneSettings:
 
     `max_batch_size`: rows. `buckets`: the warm shapes; empty means that every shape is as good as another.
     `seconds`: the measured time of a full batch of each bucket, which `completed` corrects; 0, or missing: not
-    known yet. `delay_s`: how long a lane waits for company; 0 means never. `lengths_apart`: examples
-    share batches only with those whose smallest lengths that hold them are the same.
+    known yet. `delay_s`: how long a lane waits for company; 0 means never. `lengths_apart`: examples share batches
+    only with those whose smallest lengths that hold them are the same.
     """
 
     max_batch_size: int
