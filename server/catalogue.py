@@ -24,7 +24,8 @@ class ServedModel:
     """A version of a model and how it is doing. `name` is the location until its file has been loaded.
 
     `attachment`: the number by which the dispatcher knows its engine, while there is one. `being_loaded`: a request
-    for it to be loaded, perhaps beside what serves now, is under way. `failure`: why the last such load failed.
+    for it to be loaded, perhaps beside what serves now, is under way. `failure`: why the last such load, or
+    restart, failed.
     """
 
     name: str
@@ -122,7 +123,9 @@ class Catalogue:
     def not_ready(self) -> str | None:
         """Returns why not all models that should answer can, or None if they can."""
         waiting = [
-            f"{model.name!r} is {model.state}" for model in self.models if model.state in ("loading", "restarting")
+            f"{model.name!r} is {model.state}{f' (the last try: {model.failure})' if model.failure else ''}"
+            for model in self.models
+            if model.state in ("loading", "restarting")
         ]
         return "; ".join(waiting) or (None if self.models else "no model is loaded yet")
 

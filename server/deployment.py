@@ -135,7 +135,7 @@ class Deployment:
         model.name, model.version, model.description = description.name, description.version, description
         runner = means.shadows.beside(self, model.source, description, engine)
         model.attachment = means.dispatcher.attach(description, runner)
-        model.state, model.progress = "ready", None
+        model.state, model.progress, model.failure = "ready", None, ""
         _show_loading(means.metrics, description)
         means.changed(model)
         if self._keeper is None:
@@ -200,6 +200,7 @@ class Deployment:
                 self._means.refuse(self.model, description)
             except Exception as error:
                 wait_s = backoff.next_s(lived_s=0.0)
+                self.model.failure = str(error)
                 _log.error("model %r: restart failed (%s); again in %.1f s", self.model.name, error, wait_s)
                 if self._engine is not None:
                     await self._engine.close()

@@ -295,6 +295,10 @@ class Metrics:
         """Every model and version that something was counted for, once."""
         return dict.fromkeys(labels[:2] for labels in self._lanes)
 
+    def count_ended_connection(self, reason: str) -> None:
+        """Counts a connection that the server ends before its client does."""
+        self.connections_ended.labels(reason).inc()
+
     def forget_ready(self, model: str, version: str) -> None:
         """Shows no readiness any more of a version that is gone for good; its counters stay."""
         self.ready.remove(model, version)

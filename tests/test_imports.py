@@ -141,6 +141,7 @@ RULES = {
         (
             *("clients", "loadtest", "server/http", "server/grpc", "server/process"),
             *("server/dispatcher.py", "server/supervisor.py", "server/deployment.py", "server/shadow.py"),
+            "server/watchdog.py",
         ),
     ),
 }

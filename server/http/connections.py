@@ -16,14 +16,12 @@ the kernel answer what is still on its way with a reset, which can destroy the r
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from server.http.errors import error_body
 from server.request_context import REQUEST_ID, new_request_id
-
-if TYPE_CHECKING:
-    from prometheus_client import Counter
 
 LINGER_S = 1.0
 """How long an ended connection waits for the other side to end, too: more than a round trip."""
@@ -105,13 +103,13 @@ class Connection(Protocol):
 
 
 class Connections:
-    """All connections of one server. `ended_early` counts, by reason, those that the server ended; None: nowhere."""
+    """All connections of one server. `count` hears the reason of each that the server ends before its client does."""
 
-    def __init__(self, limits: ConnectionLimits, ended_early: Counter | None = None) -> None:
+    def __init__(self, limits: ConnectionLimits, count: Callable[[str], None] = lambda reason: None) -> None:
         self.limits = limits
         self.closing = False
         self._open: set[Connection] = set()
-        self._ended_early = ended_early
+        self.count = count
         self._empty = asyncio.Event()
         self._empty.set()
         seconds = f"{limits.header_timeout_s:g} s"
@@ -147,11 +145,6 @@ class Connections:
         self._open.discard(connection)
         if not self._open:
             self._empty.set()
-
-    def count(self, reason: str) -> None:
-        """Counts a connection that the server ends before its client does."""
-        if self._ended_early is not None:
-            self._ended_early.labels(reason).inc()
 
     def close_with_replies(self) -> None:
         """From now on every reply is the last of its connection, and says so."""

@@ -96,7 +96,7 @@ async def _serve(
         drain_timeout_s=settings.drain_timeout_s,
     )
     supervisor.concerns = (dispatcher.concern, watchdog.concern)
-    connections = Connections(_connection_limits(settings), metrics.connections_ended)
+    connections = Connections(_connection_limits(settings), metrics.count_ended_connection)
     metrics.connections.set_function(lambda: len(connections))
     application = create_application(
         supervisor,

@@ -137,8 +137,9 @@ class EngineProcess:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it is gone, or about to be, and `exited` doesn't say so yet."""
-        return self._transport is not None and self._transport.is_closing() and not self.exited.done()
+        """Whether it is gone, or about to be, unasked, and `exited` doesn't say so yet."""
+        is_cut = self._transport is not None and self._transport.is_closing()
+        return is_cut and not self._closed and not self.exited.done()
 
     @property
     def batch_s(self) -> float:

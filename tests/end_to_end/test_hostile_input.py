@@ -39,7 +39,7 @@ HOSTILE = {
     "inputs is null": (b'{"inputs": null}', 400, "at `inputs`"),
     "missing input": (b'{"inputs": {"ids": [1], "scale": 1}}', 400, "missing input 'tag'"),
     "unknown input": (b'{"inputs": {"ids": [1], "scale": 1, "tag": "", "b": 1}}', 400, "unknown input 'b'"),
-    "unknown field": (b'{"inputs": {}, "version": 3}', 400, "unknown field `version`"),
+    "unknown field": (b'{"inputs": {}, "flavour": 3}', 400, "unknown field `flavour`"),
     "wrong dtype": (
         with_input("ids", "[1, 2.5]"),
         400,

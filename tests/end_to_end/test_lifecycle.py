@@ -64,12 +64,12 @@ def test_sigterm_under_load_loses_no_request() -> None:
         statuses: list[int] = []
         with ThreadPoolExecutor(16) as pool:
             callers = [pool.submit(_ask_until_closed, server, inputs, statuses) for _ in range(16)]
-            time.sleep(1)
+            while statuses.count(200) <= 50:
+                time.sleep(0.02)
             server.process.send_signal(signal.SIGTERM)
             for caller in callers:
                 caller.result(30)
         assert server.process.wait(20) == 0
-        assert statuses.count(200) > 50
         assert set(statuses) <= {200, 503}
 
 
@@ -78,7 +78,7 @@ def _ask_until_closed(server: Serving, inputs: dict[str, object], statuses: list
         while True:
             try:
                 reply = client.post("/predict/digits", json={"inputs": inputs})
-            except (httpx.ConnectError, httpx.RemoteProtocolError, httpx.ReadError):
+            except httpx.ConnectError:
                 return
             statuses.append(reply.status_code)
             if reply.status_code == 503:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import signal
 import socket
 import ssl
 import subprocess
@@ -63,7 +65,7 @@ def guarded(tmp_path_factory) -> Iterator[Guarded]:
 def test_httpx(guarded):
     client = guarded.server.client
     assert guarded.server.url.startswith("https://")
-    assert client.get("/readyz").status_code == 200
+    assert client.get("/healthz").status_code == 200
     assert client.post("/predict/affine", json={"inputs": {"x": 2}}).status_code == 401
     shown = {"authorization": f"Bearer {TOKENS['predict']}"}
     reply = client.post("/predict/affine", json={"inputs": {"x": 2}}, headers=shown)
@@ -95,7 +97,7 @@ def test_callers_that_do_not_speak_tls_disturb_nobody(guarded):
             plain.shutdown(socket.SHUT_WR)
             while plain.recv(4096):
                 pass
-    assert guarded.server.client.get("/readyz").status_code == 200
+    assert guarded.server.client.get("/healthz").status_code == 200
 
 
 def test_our_clients(guarded):
@@ -154,7 +156,7 @@ def test_tritons_http_client(guarded):
         ssl=True,
         ssl_context_factory=guarded.made.trusting,
     ) as client:
-        assert client.is_server_ready()
+        assert client.is_server_live()
         with pytest.raises(InferenceServerException, match="this needs a token"):
             client.infer("affine", x_for(triton_http))
         assert client.infer("affine", x_for(triton_http), headers=shown).as_numpy("output").tolist() == [7.0]
@@ -167,7 +169,7 @@ def test_tritons_grpc_client(guarded):
     with triton_grpc.InferenceServerClient(
         guarded.grpc, ssl=True, root_certificates=str(guarded.made.authority)
     ) as client:
-        assert client.is_server_ready()
+        assert client.is_server_live()
         with pytest.raises(InferenceServerException, match="this needs a token"):
             client.infer("affine", x_for(triton_grpc))
         assert client.infer("affine", x_for(triton_grpc), headers=shown).as_numpy("output").tolist() == [7.0]
@@ -193,6 +195,19 @@ def test_a_token_that_is_taken_away_opens_nothing_any_more(guarded):
         guarded.token_file.write_text(kept)
     time.sleep(1.1)
     assert client.get("/models", headers=shown).status_code == 200
+
+
+def test_a_stop_answers_what_was_asked_over_tls(guarded):
+    shown = {"authorization": f"Bearer {TOKENS['predict']}"}
+    statuses: list[int] = []
+    with httpx.Client(base_url=guarded.server.url, verify=guarded.made.trusting(), headers=shown) as client:
+        assert client.get("/models").status_code == 200
+        guarded.server.process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(httpx.TransportError):
+            while True:
+                statuses.append(client.post("/predict/affine", json={"inputs": {"x": 2}}).status_code)
+    assert guarded.server.process.wait(20) == 0
+    assert set(statuses) <= {200, 503}
 
 
 def test_no_secret_is_logged(guarded):

@@ -17,11 +17,12 @@ from tests.support.fake_files import FakeFiles, FakeModel
 from tests.support.protocol_service import Background, protocol_service
 
 KINDS = ["http", "http.aio", "grpc", "grpc.aio"]
+VERSIONS = [FakeModel(version="1"), FakeModel(version="2", times=3)]
 
 
 @pytest.fixture
 def served() -> Iterator[Background]:
-    with protocol_service(FakeFiles({"file.py": [FakeModel(version="1"), FakeModel(version="2", times=3)]})) as served:
+    with protocol_service(engines=FakeFiles({"file.py": VERSIONS})) as served:
         yield served
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from types import SimpleNamespace
 
@@ -18,7 +19,7 @@ from server.supervisor import Supervisor
 from tests.support.fake_engine import FakeEngine, FakeEngines, describe
 
 
-def supervising(progress=None, **prepared) -> SimpleNamespace:
+def supervising(progress=None, restart_backoff_s=0.5, **prepared) -> SimpleNamespace:
     metrics = Metrics(CollectorRegistry())
     dispatcher = Dispatcher(queue_limit_examples=10, queue_limit_bytes=10**6, batch_timeout_s=1.0, metrics=metrics)
     engines = FakeEngines(**prepared)
@@ -30,6 +31,7 @@ def supervising(progress=None, **prepared) -> SimpleNamespace:
         dispatcher=dispatcher,
         metrics=metrics,
         progress=progress or ProgressLines(),
+        restart_backoff_s=restart_backoff_s,
     )
     return SimpleNamespace(supervisor=supervisor, engines=engines)
 
@@ -66,6 +68,29 @@ async def test_the_first_error_ends_the_start():
     with pytest.raises(CertificationError, match="row 3 differs"):
         await serving.supervisor.start()
     await serving.supervisor.close()
+
+
+async def test_why_a_restart_failed_is_in_the_readiness_sentence():
+    described = describe("m")
+    engines = iter(
+        [
+            FakeEngine(description=described),
+            FakeEngine(load_error=CertificationError("row 3 differs")),
+            FakeEngine(description=described),
+        ]
+    )
+    serving = supervising(restart_backoff_s=0.05, m=lambda: next(engines))
+    supervisor = serving.supervisor
+    await supervisor.start()
+    (model,) = supervisor.models
+    serving.engines.started[0].kill()
+    seen = set()
+    while model.state != "ready" or not seen:
+        await asyncio.sleep(0.005)
+        seen.add(supervisor.not_ready())
+    assert "'m' is restarting (the last try: row 3 differs)" in seen
+    assert (model.failure, supervisor.not_ready()) == ("", None)
+    await supervisor.close()
 
 
 async def test_two_files_with_the_same_model():

@@ -98,7 +98,7 @@ async def running(
     with socket.create_server(("127.0.0.1", 0)) as listening:
         # As uvloop does; asyncio doesn't, for a socket that it didn't make, and then each reply takes 40 ms.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connections = Connections(limits or ConnectionLimits(), metrics.connections_ended)
+        connections = Connections(limits or ConnectionLimits(), metrics.count_ended_connection)
         listener = Listener(application, connections)
         answering = asyncio.create_task(listener.serve(sockets=[listening]))
         loading = asyncio.create_task(supervisor.start())

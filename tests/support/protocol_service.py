@@ -90,6 +90,7 @@ class Background:
 
 @contextmanager
 def protocol_service(
+    *,
     engines: FakeFiles | None = None,
     access: Access | None = None,
     access_log: AccessLogMode = "errors",

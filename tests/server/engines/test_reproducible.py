@@ -312,7 +312,6 @@ async def send_traffic(name, seconds, clients):
                     differing.append(member)
 
     await asyncio.gather(*(client(seed) for seed in range(clients)))
-    dispatcher.detach(name, None)
     await host.close()
     return len(first), differing, batches
 

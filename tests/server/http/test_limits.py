@@ -257,9 +257,9 @@ def test_odd_header_values(client, header, value):
 
 @pytest.mark.parametrize("path", ["/predict/{}", "/v2/models/{}/infer", "/v1/models/{}:predict", "/models/{}", "/{}"])
 def test_long_paths(client, path):
-    for name in ("x" * 30_000, "%2e%2e%2f" * 3_000, "%00%0d%0a%ff"):
+    for name in ("x" * 30_000, "%2e%2e%2f" * 3_000, "x" * 5_000, "%2e%2e%2f" * 500, "%00%0d%0a%ff"):
         reply = client.post(path.format(name), content=f"{{{X}}}".encode())
-        assert reply.status_code in (400, 404, 405)
+        assert reply.status_code in ({414} if len(name) > 20_000 else {400, 404, 405})
         assert list(reply.json()) == ["error"]
         assert len(reply.content) < 2 * LONGEST_ERROR  # escapes of what was cut
 
