@@ -17,12 +17,13 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from server.catalogue import ServedModel
-from server.dispatcher import BatchRunner, Dispatcher
+from server.dispatcher import Dispatcher
 from server.engines.settings import EngineSettings
 from server.errors import Draining, EngineDied, ModelUnavailable
 from server.loading_progress import LoadingProgress
 from server.metrics import Metrics, show_certification
 from server.model_description import ModelDescription
+from server.prediction import BatchRunner
 from server.process.messages import ModelSource, Progress
 from server.shadow import Shadows
 

@@ -23,17 +23,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextvars import Context
-from dataclasses import dataclass, field
 from functools import partial
 from math import inf
-from typing import Any, Protocol
+from typing import Any
 
-from server.core.records import Batch, LaneSettings, Part, Reason, Request, RunBatch, WaitUntil
+from server.attached import Attached, ServedLane
+from server.core.records import Batch, LaneSettings, Reason, Request, RunBatch, WaitUntil
 from server.core.scheduler import Scheduler
-from server.engines.batch_result import BatchResult, BatchStats, Example, Outputs, RowError
-from server.engines.measure import Measure
+from server.engines.batch_result import BatchResult
 from server.errors import (
     BatchdError,
     DeadlineExceeded,
@@ -41,16 +40,17 @@ from server.errors import (
     OwnershipError,
     PayloadTooLarge,
 )
-from server.metrics import LaneMetrics, Metrics
+from server.metrics import Metrics
 from server.model_description import Bucket, ModelDescription, SignatureDescription
-from server.request_context import RequestContext, current_request
+from server.prediction import BatchRunner, PredictReply, PredictRequest, Provenance
+from server.request_context import current_request
 from server.tensors import check_count
 from server.tracing import BatchTrace, Tracing
-from server.verdicts import check_ownership, refused, rejected
+from server.verdicts import check_ownership, refused
+from server.waiting import Parts, Waiting, hand_out
 
 _log = logging.getLogger("batchd.dispatcher")
 
-_NO_STATS = BatchStats()
 _BETWEEN_BATCHES_S = 0.0003
 """What a batch takes besides its engine's own work, until it has been seen: on an idle machine."""
 
@@ -61,131 +61,6 @@ _LATE_AT_LEAST_S = 1.0
 _FAULTS_BORNE = 3
 _FAULTS_FORGOTTEN_S = 60.0
 """More faults of the scheduler than that within so long, and the dispatcher isn't ready any more."""
-
-
-class BatchRunner(Protocol):
-    """What the dispatcher needs of an engine process."""
-
-    async def run(
-        self, signature: str, rows: Sequence[Example], bucket: Bucket, owners: Sequence[int] = ()
-    ) -> BatchResult:
-        """Runs one batch; raises EngineDied if the process ends first. `owners` come back with the answers."""
-        ...
-
-    def kill(self) -> None:
-        """Ends the process at once."""
-        ...
-
-
-@dataclass(slots=True)
-class PredictRequest:
-    """What one caller asks of one signature: any number of examples, which stay one request.
-
-    `deadline` is a time of the dispatcher's clock (`time.monotonic`); `priority`: higher goes first; `id`: the
-    caller's own name for the request, for messages.
-    """
-
-    model: str
-    signature: str
-    examples: Sequence[Example]
-    deadline: float
-    priority: int = 0
-    id: str = ""
-    attachment: int | None = None
-
-
-@dataclass(slots=True)
-class Provenance:
-    """How a request was served: its batch, why that was sent, and where the time went (seconds).
-
-    Of a request that took several batches: the last one's, the wait of its first row, and the computing of all.
-    `compute_s` is what callers wait for a batch; in the engine, it consists of `assembly_s`, `execute_s` and
-    `split_s`. `batch_id`: the last batch's number.
-    `reproducible`: what the bits of the answer are certified not to depend on; empty where they are not.
-    """
-
-    batch_size: int
-    bucket: Bucket
-    padding_ratio: float
-    reason: Reason
-    queue_s: float
-    compute_s: float
-    batches: int = 1
-    assembly_s: float = 0.0
-    execute_s: float = 0.0
-    split_s: float = 0.0
-    batch_id: int = 0
-    reproducible: str = ""
-
-
-@dataclass(slots=True)
-class PredictReply:
-    """`rows[i]` are the outputs of example i, in the order of the signature's outputs."""
-
-    rows: list[Outputs]
-    provenance: Provenance
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """A caller: its examples, since when it waits, the answers so far, and where to put them."""
-
-    future: asyncio.Future[PredictReply]
-    examples: Sequence[Example]
-    arrived_at: float
-    answers: list[Outputs | None]
-    missing: int
-    context: RequestContext | None = None
-    queue_s: float = 0.0
-    compute_s: float = 0.0
-    batches: int = 0
-    assembly_s: float = 0.0
-    execute_s: float = 0.0
-    split_s: float = 0.0
-
-
-@dataclass(slots=True)
-class _Attached:
-    """An engine that takes requests: its lanes by signature, how many callers wait for it, and who waits for them."""
-
-    number: int
-    model: str
-    lanes: dict[str, _Lane] = field(default_factory=dict)
-    waiting: int = 0
-    emptied: asyncio.Event = field(default_factory=asyncio.Event)
-
-
-class _Lane:
-    """One signature of one attached model: what is measured of its examples, who computes it, its metrics."""
-
-    def __init__(
-        self,
-        attached: _Attached,
-        model: ModelDescription,
-        signature: SignatureDescription,
-        runner: BatchRunner,
-        metrics: LaneMetrics,
-        settings: LaneSettings,
-    ) -> None:
-        self.key = (attached.number, signature.name)
-        self.labels = (model.name, model.version, signature.name, model.engine)
-        self.attached = attached
-        self.model = model.name
-        self.signature = signature.name
-        self.runner = runner
-        self.metrics = metrics
-        self.settings = settings
-        self.compiles = 0
-        certified = model.reproducible.get(signature.name)
-        self.reproducible = certified.header() if certified else ""
-        self.measure = Measure(signature.inputs, signature.bounds)
-        self.is_measured = bool(signature.bounds)
-        self._texts = [index for index, tensor in enumerate(signature.inputs) if tensor.dtype == "string"]
-
-    def bytes_of(self, example: Example) -> int:
-        """What the example occupies while it waits."""
-        texts = sum(sum(map(len, example[index].flat)) for index in self._texts)
-        return texts + sum([array.nbytes for array in example])
 
 
 class Dispatcher:
@@ -210,10 +85,10 @@ class Dispatcher:
         self._clock = clock
         self._tracing = tracing
         self._of_no_request = Context()
-        self._attached: dict[int, _Attached] = {}
+        self._attached: dict[int, Attached] = {}
         self._last_attached = 0
-        self._lanes_by_key: dict[object, _Lane] = {}
-        self._waiting: dict[int, _Waiting] = {}
+        self._lanes_by_key: dict[object, ServedLane] = {}
+        self._waiting: dict[int, Waiting] = {}
         self._last_id = 0
         self._step_is_due = False
         self._timer: asyncio.TimerHandle | None = None
@@ -231,10 +106,10 @@ class Dispatcher:
         Several engines may be attached for one model at a time: its versions, or one that another takes over from.
         """
         self._last_attached = number = self._last_attached + 1
-        attached = self._attached[number] = _Attached(number, model.name)
+        attached = self._attached[number] = Attached(number, model.name)
         for signature in model.signatures:
             metrics = self._metrics.lane(model.name, signature.name, model.engine, model.version)
-            lane = _Lane(attached, model, signature, runner, metrics, self._lane_settings(model, signature))
+            lane = ServedLane(attached, model, signature, runner, metrics, self._lane_settings(model, signature))
             self._core.open_lane(lane.key, lane.settings)
             attached.lanes[signature.name] = self._lanes_by_key[lane.key] = lane
             metrics.queue_depth.set_function(partial(self._rows_queued, lane.labels))
@@ -285,7 +160,7 @@ class Dispatcher:
         lane.metrics.outcomes("answered").inc()
         return reply
 
-    async def _predict(self, lane: _Lane, request: PredictRequest) -> PredictReply:
+    async def _predict(self, lane: ServedLane, request: PredictRequest) -> PredictReply:
         examples = request.examples
         if not examples:
             return PredictReply([], Provenance(0, Bucket(0), 0.0, "idle", 0.0, 0.0, batches=0))
@@ -301,7 +176,7 @@ class Dispatcher:
             raise refused(refusal)
         loop = asyncio.get_running_loop()
         context = current_request.get()
-        waiting = self._waiting[id] = _Waiting(loop.create_future(), examples, now, [None] * count, count, context)
+        waiting = self._waiting[id] = Waiting(id, loop.create_future(), examples, now, [None] * count, count, context)
         lane.attached.waiting += 1
         if not self._step_is_due:
             self._step_is_due = True
@@ -320,7 +195,7 @@ class Dispatcher:
             if not self._waiting:
                 self._emptied.set()
 
-    def _lane(self, request: PredictRequest) -> _Lane | None:
+    def _lane(self, request: PredictRequest) -> ServedLane | None:
         if request.attachment is not None:
             attached = self._attached.get(request.attachment)
         else:
@@ -357,7 +232,7 @@ class Dispatcher:
     def abandon(self, error: BatchdError) -> None:
         """Answers all that wait, queued or running, with an error."""
         for waiting in list(self._waiting.values()):
-            _settle(waiting, error)
+            waiting.fail(error)
 
     def concern(self) -> str | None:
         """Returns what speaks against sending more work here, or None."""
@@ -466,9 +341,9 @@ class Dispatcher:
 
     async def _run_and_survive(
         self,
-        lane: _Lane,
+        lane: ServedLane,
         batch: Batch,
-        parts: list[tuple[_Waiting, Part]],
+        parts: Parts,
         bucket: Bucket,
         reason: Reason,
         sent_at: float,
@@ -481,9 +356,9 @@ class Dispatcher:
 
     async def _run(
         self,
-        lane: _Lane,
+        lane: ServedLane,
         batch: Batch,
-        parts: list[tuple[_Waiting, Part]],
+        parts: Parts,
         bucket: Bucket,
         reason: Reason,
         sent_at: float,
@@ -515,24 +390,23 @@ class Dispatcher:
             self._core.completed(batch, execute_s or compute_s, between_s, representative=not stats.isolated)
         else:
             self._core.completed(batch, compute_s, representative=False)
-        failures = self._hand_out(parts, outcome, compute_s)
+        failures = hand_out(parts, outcome, compute_s)
+        for waiting, _ in failures:
+            self._core.cancel(waiting.id)
         self._step()
         if isinstance(outcome, BatchResult):
             self._count(lane, outcome, compute_s)
             for waiting, _ in parts:
-                if not waiting.missing and not waiting.future.done():
-                    padding_ratio = outcome.stats.padding_ratio
-                    reply = _whole(waiting, batch, bucket, padding_ratio, reason, lane.reproducible)
-                    waiting.future.set_result(reply)
+                waiting.answer(batch, bucket, outcome.stats.padding_ratio, reason, lane.reproducible)
         for waiting, failure in failures:
-            _settle(waiting, failure)
+            waiting.fail(failure)
         if self._tracing is not None:
             trace = BatchTrace(
                 lane.labels, batch.id, batch.rows, _bucket_name(batch), reason, sent_at, compute_s, outcome
             )
             self._trace(self._tracing, trace, parts)
 
-    def _trace(self, tracing: Tracing, batch: BatchTrace, parts: list[tuple[_Waiting, Part]]) -> None:
+    def _trace(self, tracing: Tracing, batch: BatchTrace, parts: Parts) -> None:
         """Tells of a batch before its callers go on; whatever comes of that is no reason to fail them."""
         try:
             tracing.batch_ended(
@@ -541,45 +415,13 @@ class Dispatcher:
         except Exception:
             _log.exception("tracing failed")
 
-    def _hand_out(
-        self, parts: list[tuple[_Waiting, Part]], outcome: BatchResult | BatchdError, compute_s: float
-    ) -> list[tuple[_Waiting, BatchdError]]:
-        """Gives every request its rows; what is left of one that fails here leaves the queue. Returns those."""
-        failures: list[tuple[_Waiting, BatchdError]] = []
-        stats = outcome.stats if isinstance(outcome, BatchResult) else _NO_STATS
-        row = 0
-        for waiting, part in parts:
-            waiting.batches += 1
-            waiting.compute_s += compute_s
-            waiting.assembly_s += stats.assembly_s
-            waiting.execute_s += stats.compute_s
-            waiting.split_s += stats.split_s
-            if isinstance(outcome, BatchdError):
-                failures.append((waiting, outcome))
-            else:
-                answers = outcome.rows[row : row + len(part.rows)]
-                row += len(answers)
-                messages: dict[int, str] = {}
-                for index, answer in zip(part.rows, answers, strict=True):
-                    if isinstance(answer, RowError):
-                        messages[index] = answer.message
-                    else:
-                        waiting.answers[index] = answer
-                if messages:
-                    failures.append((waiting, rejected(messages, len(waiting.examples))))
-                else:
-                    waiting.missing -= len(answers)
-                    continue
-            self._core.cancel(part.request_id)
-        return failures
-
-    def _end_stuck_engine(self, lane: _Lane, about: Callable[[], dict[str, Any]]) -> None:
+    def _end_stuck_engine(self, lane: ServedLane, about: Callable[[], dict[str, Any]]) -> None:
         message = "model %r: a batch ran for more than %g s; killing its engine"
         _log.error(message, lane.model, self._batch_timeout_s, extra=about())
         self._metrics.hung_engines.labels(lane.model, "batch").inc()
         lane.runner.kill()
 
-    def _count(self, lane: _Lane, result: BatchResult, compute_s: float) -> None:
+    def _count(self, lane: ServedLane, result: BatchResult, compute_s: float) -> None:
         stats, metrics = result.stats, lane.metrics
         metrics.count_batch(stats, compute_s)
         metrics.tally.add_batch(len(result.rows), stats)
@@ -597,37 +439,10 @@ class Dispatcher:
 
     def _fail(self, id: int, error: BatchdError) -> None:
         if waiting := self._waiting.get(id):
-            _settle(waiting, error)
+            waiting.fail(error)
 
 
-def _settle(waiting: _Waiting, error: BatchdError) -> None:
-    """Hands an error to a caller that still waits."""
-    if not waiting.future.done():
-        waiting.future.set_exception(error)
-
-
-def _whole(
-    waiting: _Waiting, batch: Batch, bucket: Bucket, padding_ratio: float, reason: Reason, reproducible: str
-) -> PredictReply:
-    """The reply to a request that has all its answers; the last of its batches is the one described."""
-    how = Provenance(
-        batch.rows,
-        bucket,
-        padding_ratio,
-        reason,
-        waiting.queue_s,
-        waiting.compute_s,
-        waiting.batches,
-        waiting.assembly_s,
-        waiting.execute_s,
-        waiting.split_s,
-        batch.id,
-        reproducible,
-    )
-    return PredictReply([answer for answer in waiting.answers if answer is not None], how)
-
-
-def _about(lane: _Lane, batch: Batch, parts: list[tuple[_Waiting, Part]]) -> dict[str, Any]:
+def _about(lane: ServedLane, batch: Batch, parts: Parts) -> dict[str, Any]:
     """What log lines about a batch carry: its requests, too."""
     requests = [waiting.context.id.decode() for waiting, _ in parts if waiting.context]
     return {"model": lane.model, "signature": lane.signature, "batch": batch.id, "requests": requests}

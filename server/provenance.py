@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from server.dispatcher import Provenance
 from server.model_description import Bucket
+from server.prediction import Provenance
 
 
 def headers_of(how: Provenance) -> list[tuple[bytes, bytes]]:

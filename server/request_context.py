@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from server.trace_context import TraceParent, parse_traceparent
 
 if TYPE_CHECKING:
-    from server.dispatcher import Provenance
     from server.metrics import LaneMetrics
+    from server.prediction import Provenance
 
 REQUEST_ID = b"x-request-id"
 _TRACEPARENT = b"traceparent"

@@ -19,12 +19,12 @@ import msgspec
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter
 
-from server.dispatcher import BatchRunner
 from server.engines.batch_result import BatchResult, Example, Outputs, RowError
 from server.engines.certify import TOLERANCES, array_difference
 from server.engines.settings import EngineSettings
 from server.metrics import Metrics
 from server.model_description import Bucket, ModelDescription, SignatureDescription
+from server.prediction import BatchRunner
 from server.process.messages import ModelSource
 
 _log = logging.getLogger("batchd.shadow")

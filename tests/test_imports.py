@@ -140,7 +140,8 @@ RULES = {
         ("asyncio", "uvloop"),
         (
             *("clients", "loadtest", "server/http", "server/grpc", "server/process"),
-            *("server/dispatcher.py", "server/supervisor.py", "server/deployment.py", "server/shadow.py"),
+            *("server/dispatcher.py", "server/attached.py", "server/waiting.py"),
+            *("server/supervisor.py", "server/deployment.py", "server/shadow.py"),
             "server/watchdog.py",
         ),
     ),

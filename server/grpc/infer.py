@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from server.dispatcher import PredictReply, PredictRequest
 from server.engines.batch_result import Array
 from server.errors import InvalidInput
 from server.grpc.messages import MESSAGES
@@ -16,6 +15,7 @@ from server.lanes import Lane, Lanes
 from server.metrics import LaneMetrics
 from server.open_inference.datatypes import DATATYPES, array_from_bytes, array_to_bytes
 from server.open_inference.request import UNSUPPORTED, WISHES, InferSignature, read_wishes, refuse_unsupported
+from server.prediction import PredictReply, PredictRequest
 from server.tensors import join_rows
 
 _CONTENTS = {

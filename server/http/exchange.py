@@ -16,11 +16,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from server.dispatcher import Dispatcher, PredictReply, PredictRequest
+from server.dispatcher import Dispatcher
 from server.errors import BatchdError
 from server.http.body import BodyLimits, CallerLeft, CallerWatch, Headers, Receive, Scope, Send, read_body
 from server.http.errors import error_body, retry_after
 from server.metrics import LaneMetrics, Metrics
+from server.prediction import PredictReply, PredictRequest
 from server.provenance import headers_of
 from server.request_context import REQUEST_ID, current_request
 

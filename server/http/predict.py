@@ -10,7 +10,6 @@ from functools import partial
 import msgspec
 import orjson
 
-from server.dispatcher import PredictReply, PredictRequest
 from server.errors import InvalidInput
 from server.http.body import check_elements
 from server.http.codec import SignatureCodec
@@ -18,6 +17,7 @@ from server.http.envelope import read_envelope
 from server.http.exchange import JSON, Arrival, Write
 from server.lanes import DEFAULT_SIGNATURE, Lane, Lanes
 from server.metrics import Metrics
+from server.prediction import PredictReply, PredictRequest
 from server.supervisor import Supervisor
 
 PATH = "/predict"

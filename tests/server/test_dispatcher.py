@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
-from server.dispatcher import Dispatcher, PredictReply, PredictRequest
+from server.dispatcher import Dispatcher
 from server.errors import (
     BatchdError,
     DeadlineExceeded,
@@ -26,6 +26,7 @@ from server.errors import (
 )
 from server.metrics import Metrics
 from server.model_description import BoundDescription, Bucket, TensorDescription
+from server.prediction import PredictReply, PredictRequest
 from tests.support.fake_engine import FakeEngine, describe
 
 

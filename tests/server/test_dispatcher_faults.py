@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
-from server.dispatcher import Dispatcher, PredictReply, PredictRequest
+from server import dispatcher
+from server.dispatcher import Dispatcher
 from server.errors import BatchdError, Draining
 from server.metrics import LaneMetrics, Metrics
+from server.prediction import PredictReply, PredictRequest
 from tests.support.fake_engine import FakeEngine, describe
 
 INTERNAL = r"internal error: ZeroDivisionError; the server's log has the details"
@@ -76,11 +78,11 @@ async def test_a_batch_that_cannot_be_sent(name, monkeypatch, caplog):
     await assert_serves(served)
 
 
-@pytest.mark.parametrize("name", ["_hand_out", "_count"])
-async def test_answers_that_cannot_be_handed_out(name, monkeypatch):
+@pytest.mark.parametrize(("owner", "name"), [(dispatcher, "hand_out"), (Dispatcher, "_count")])
+async def test_answers_that_cannot_be_handed_out(owner, name, monkeypatch):
     engine = FakeEngine(seconds=0.01)
     served = serving(engine)
-    Fault(monkeypatch, served.dispatcher, name)
+    Fault(monkeypatch, owner, name)
     first = served.predict(1)
     await asyncio.sleep(0)
     second = served.predict(2)

@@ -7,10 +7,10 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from server.dispatcher import Provenance
 from server.engines.batch_result import BatchStats
 from server.metrics import Metrics, markdown, new_registry
 from server.model_description import Bucket
+from server.prediction import Provenance
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 

@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
-from server.dispatcher import Dispatcher, PredictReply, PredictRequest
+from server.dispatcher import Dispatcher
 from server.engines.batch_result import BatchResult
 from server.errors import BatchdError, DeadlineExceeded, ExampleRejected, QueueFull
 from server.metrics import Metrics
 from server.model_description import BoundDescription, Bucket, BucketTime, ModelDescription
+from server.prediction import PredictReply, PredictRequest
 from tests.support.fake_engine import FakeEngine, describe
 
 

@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
-from server.dispatcher import Dispatcher, PredictRequest
+from server.dispatcher import Dispatcher
 from server.engines.batch_result import BatchResult, BatchStats, RowError
 from server.engines.settings import EngineSettings
 from server.errors import ModelLoadError
 from server.loading_progress import ProgressLines
 from server.metrics import Metrics
+from server.prediction import PredictRequest
 from server.registry import collect_models, model
 from server.shadow import first_difference
 from server.supervisor import Supervisor

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from server.dispatcher import Dispatcher, PredictReply, PredictRequest
+from server.dispatcher import Dispatcher
 from server.errors import BatchdError, InvalidInput, Unsupported
 from server.http.body import BodyLimits, Receive, Scope, Send, check_elements
 from server.http.envelope import read_envelope
@@ -23,6 +23,7 @@ from server.http.tfs.metadata import meant, metadata, status
 from server.http.tfs.values import TfsCodec
 from server.lanes import Lane, Lanes
 from server.metrics import Metrics
+from server.prediction import PredictReply, PredictRequest
 from server.supervisor import Supervisor
 
 PREFIX = "/v1/models"

@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 import orjson
 
-from server.dispatcher import PredictReply, PredictRequest
 from server.engines.batch_result import Array
 from server.errors import InvalidInput
 from server.http.body import check_elements
@@ -29,6 +28,7 @@ from server.metrics import Metrics
 from server.model_description import SignatureDescription, TensorDescription
 from server.open_inference.datatypes import DATATYPES, array_from_bytes, array_to_bytes
 from server.open_inference.request import InferSignature, Wishes, read_wishes, refuse_unsupported, shown
+from server.prediction import PredictReply, PredictRequest
 from server.supervisor import Supervisor
 from server.tensors import join_rows, of_many
 

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 from prometheus_client import CollectorRegistry
 
-from server.dispatcher import Dispatcher, PredictRequest
+from server.dispatcher import Dispatcher
 from server.engines import ENGINES, build_engine
 from server.engines.batch_result import RowError, as_array
 from server.engines.certify import certify
@@ -29,6 +29,7 @@ from server.errors import CertificationError, ExampleRejected, ModelLoadError
 from server.loading import load_models
 from server.metrics import Metrics
 from server.model_description import Bucket, TensorDescription
+from server.prediction import PredictRequest
 from server.process.in_thread import EngineThread
 from server.process.messages import ModelSource
 from server.provenance import headers_of
