@@ -61,6 +61,8 @@ class Application:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request, or refuses it."""
         request = begin_request(scope["headers"])
+        if scope["type"] == "http" and scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}  # the HTTP server knows what was asked, and leaves the body out
         answer, right = self._choose(scope)
         observer = self._observer
         if observer is not None and observer.sees_all:
