@@ -51,7 +51,7 @@ class Settings(BaseModel):
 
     engine: str = Field(
         "static",
-        description="how a batch is computed: static, while_loop, per_request, or dynamic (also _depth, _hybrid, _auto)",
+        description="how a batch is computed: static, while_loop, per_request, dynamic (also _depth, _hybrid, _auto)",
     )
     device: str = Field("auto", description="auto (first GPU, else CPU), cpu, or gpu:N")
     xla: Literal["auto", "off", "only"] = Field("auto", description="compile with XLA: where faster, never, always")
