@@ -113,7 +113,7 @@ class Batch:
         """A variable dimension of per-example size `length` (an int scalar), which isn't below zero."""
         if length.size is not None:
             return length.size
-        lengths = tf.cast(self.rows(length), tf.int32)
+        lengths = self.int32_rows(length)
         if self.active is not None:
             lengths = tf.where(self.active, lengths, 0)
         lengths = tf.maximum(lengths, 0)
@@ -132,6 +132,16 @@ class Batch:
         if isinstance(upper, int):
             upper = max(upper, 1)
         return Size(lengths, upper)
+
+    def int32_rows(self, amount: Value) -> Any:
+        """The rows of an integer as int32. Those that don't fit fail: cast, they could become small and look right."""
+        rows = self.rows(amount)
+        if rows.dtype not in (tf.int64, tf.uint32, tf.uint64) or amount.static() is not None:
+            return tf.cast(rows, tf.int32)
+        small = tf.cast(rows, tf.int32)
+        fits = tf.cast(small, rows.dtype) == rows
+        self.check(fits)
+        return tf.where(fits, small, 0)
 
     def length_of(self, size: Size) -> Value:
         """The per-example number of elements along a variable dimension."""

@@ -103,7 +103,7 @@ def _to_batch(value: Value, blocks: Sequence[int], pads: Sequence[tuple[Value, V
 def _padded(value: Value, axis: int, before: Value, after: Value, block: int, batch: Batch) -> Value:
     """One axis with zeros on both sides, in whole blocks."""
     length, room = _length(value, axis, batch)
-    low, high = (tf.cast(batch.rows(item), tf.int32) for item in (before, after))
+    low, high = (batch.int32_rows(item) for item in (before, after))
     uppers = [_upper(before), _upper(after)]
     upper = None if None in uppers else room + uppers[0] + uppers[1]
     total = length + low + high
@@ -143,7 +143,7 @@ def _to_space(value: Value, blocks: Sequence[int], crops: Sequence[tuple[Value, 
     sizes = dict(value.sizes)
     for axis, (block, (before, after)) in enumerate(zip(blocks, crops, strict=True), start=1):
         length, room = _length(value, axis, batch)
-        low, high = (tf.cast(batch.rows(item), tf.int32) for item in (before, after))
+        low, high = (batch.int32_rows(item) for item in (before, after))
         total = length * block - low - high
         batch.check(total >= 0)
         size = batch.new_size(number(total, upper=room * block))

@@ -68,7 +68,7 @@ def _padded_per_row(value: Value, pairs: Sequence[tuple[Value, Value]], constant
     for axis, (before, after) in enumerate(pairs):
         if before.static() == 0 and after.static() == 0:
             continue
-        low, high = (tf.cast(batch.rows(item), tf.int32) for item in (before, after))
+        low, high = (batch.int32_rows(item) for item in (before, after))
         batch.check(tf.logical_and(low >= 0, high >= 0))
         low, high = tf.maximum(low, 0), tf.maximum(high, 0)
         own = sizes.get(axis)
@@ -76,7 +76,8 @@ def _padded_per_row(value: Value, pairs: Sequence[tuple[Value, Value]], constant
         length = own.lengths if own is not None else tf.fill([batch.size], room)
         uppers = [_upper(item) for item in (before, after)]
         upper = None if None in uppers else room + uppers[0] + uppers[1]
-        size = batch.new_size(number(length + low + high, upper=upper))
+        total = sum(tf.cast(part, tf.int64) for part in (length, low, high))
+        size = batch.new_size(number(total, upper=upper))
         positions = tf.range(size.padded)[None, :] - low[:, None]
         present = tf.logical_and(positions >= 0, positions < length[:, None])
         last = max(room, 1) if isinstance(room, int) else tf.maximum(room, 1)

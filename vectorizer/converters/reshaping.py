@@ -210,13 +210,14 @@ def _general(value: Value, source: Sequence[Value], target: Sequence[Value], bat
             hole = axis
             wanted.append(None)
         else:
-            wanted.append(tf.cast(batch.rows(element), tf.int32))
+            wanted.append(batch.int32_rows(element))
     sizes: dict[int, Size] = {}
     padded: list[Any] = []
     fits = [item >= 0 for item in wanted if item is not None]
     if hole is not None:
         wanted[hole] = _missing(source_sizes, [item for item in wanted if item is not None])
-    batch.check(functools.reduce(tf.logical_and, fits, _product(wanted) == total if wanted else total == 1))
+    in_all = _product([tf.cast(item, tf.int64) for item in wanted]) if wanted else tf.ones([rows], tf.int64)
+    batch.check(functools.reduce(tf.logical_and, fits, in_all == tf.cast(total, tf.int64)))
     for axis, element in enumerate(target):
         if axis == hole:
             bound = _bound_of_rest(value, target, axis)

@@ -167,16 +167,16 @@ def convert_tile(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
         own = sizes.get(axis)
         length = own.lengths if own is not None else tf.fill([batch.size], dimension(tensor, axis + 1))
         padded = own.padded if own is not None else dimension(tensor, axis + 1)
-        times = tf.cast(batch.rows(element), tf.int32)
+        times = tf.cast(batch.int32_rows(element), tf.int64)
         upper = element.upper if element.batched else element.static()
         bound = None if upper is None else padded * (int(upper) if not element.batched else upper)
-        size = batch.new_size(number(length * times, upper=bound))
+        size = batch.new_size(number(tf.cast(length, tf.int64) * times, upper=bound))
         positions = tf.range(size.padded)[None, :] % tf.maximum(length, 1)[:, None]
         tensor, sizes[axis] = take_along(tensor, axis, positions), size
     return [batched(tensor, sizes)]
 
 
-@converts("Range", checks="the step is zero, or leads away from the limit")
+@converts("Range", checks="the step is zero, or leads away from the limit; more than 2^31 - 1 numbers")
 def convert_range(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
     """`tf.range` whose bounds may differ between rows."""
     start, limit, delta = inputs
@@ -200,11 +200,14 @@ def convert_range(op: Op, inputs: Sequence[Value], batch: Batch) -> list[Value]:
         sign = tf.sign(step)
         count = (limit.tensor - start.tensor + step - sign) // step
     else:
-        count = tf.cast(tf.math.ceil((limit.tensor - start.tensor) / step), tf.int32)
+        wanted = tf.math.ceil((limit.tensor - start.tensor) / step)
+        fits = wanted < tf.cast(2.0**31, wanted.dtype)  # not so of infinity and NaN
+        batch.check(fits)
+        count = tf.cast(tf.where(fits, wanted, tf.zeros([], wanted.dtype)), tf.int32)
     first, each = start.static(), delta.static()
     counts_up = first is not None and first >= 0 and each is not None and each >= 1
     upper = limit.upper if counts_up else None
-    size = batch.new_size(Value(tf.cast(batch.rows(Value(count, count.shape.rank == 1)), tf.int32), True, upper=upper))
+    size = batch.new_size(Value(batch.rows(Value(count, count.shape.rank == 1)), True, upper=upper))
     origin, stride = batch.rows(start), batch.rows(Value(step, delta.batched))
     tensor = origin[:, None] + stride[:, None] * tf.cast(tf.range(size.padded), origin.dtype)[None, :]
     return [batched(tensor, {0: size})]
@@ -222,6 +225,8 @@ def _at_least_zero(element: Value, batch: Batch) -> Value:
 def _towards(start: Value, limit: Value, step: Value, batch: Batch) -> Value:
     """A limit that all rows share; it may lie on the wrong side of the start where none of them is active."""
     good = tf.where(step.tensor > 0, start.tensor <= limit.tensor, start.tensor >= limit.tensor)
+    if limit.dtype.is_floating:
+        good = tf.logical_and(good, tf.math.is_finite(limit.tensor - start.tensor))
     batch.check(good)
     return shared(tf.where(good, limit.tensor, start.tensor))
 
