@@ -321,8 +321,8 @@ class Protocol(HttpToolsProtocol):
 
     def _refused_request(self, refusal: Refusal) -> RequestContext:
         """Returns the request that arrives, and sees to it that it is counted and logged as refused, once."""
-        scope = self.cycle.scope if self._phase == _BODY else {}
-        headers, url = (self.headers, self.url) if self._phase != _NONE else ((), b"")
+        scope: Any = self.cycle.scope if self._phase == _BODY else {}
+        headers, url = (self.headers, self.url) if self._phase != _NONE else ([], b"")
         request: RequestContext | None = scope.get(REQUEST)
         is_running = request is not None  # then the application logs it at its end
         if request is None:

@@ -11,7 +11,7 @@ import httptools
 from server.http.body import Headers
 from server.metrics import Metrics
 from server.observer import Observer
-from server.request_context import RequestContext, request_of
+from server.request_context import RequestContext, current_request, request_of
 
 REQUEST = "batchd.request"
 """Where a scope has its RequestContext, from when the application begins, or the connection has refused it."""
@@ -34,9 +34,11 @@ class RefusedRequests:
     def tell(self, request: RequestContext, headers: Headers) -> None:
         """Tells, for the log, of a request that the application never sees; its `refusal` is set."""
         if self._observer is not None:
+            before = current_request.set(request)
             self._observer.request_began(request, headers)
             request.settle()
             self._observer.request_ended(request)
+            current_request.reset(before)
         request.ended = True
 
 
