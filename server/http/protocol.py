@@ -297,26 +297,19 @@ class Protocol(HttpToolsProtocol):
         """Answers in turn what can't be served, and reads no further."""
         self._deaf = True
         cycle, is_its_own = self.cycle, self._phase == _BODY
-        if is_its_own and not self.pipeline and cycle.response_started:
-            self._phase = _NONE
-            cycle.disconnected = True
-            cycle.message_event.set()
-            self._shared.count(refusal.reason)
-            self.transport.close()
-            return
-        request = self._refused_request(refusal)
+        is_answered = is_its_own and cycle.response_started
+        request = None if is_answered else self._refused_request(refusal)
         self._phase = _NONE
-        if is_its_own and not self.pipeline:
-            cycle.disconnected = True
-            cycle.message_event.set()
-            self._answer_and_end(refusal, request)
-        elif is_its_own or self._is_answering():
+        if request is not None and (self.pipeline or (self._is_answering() and not is_its_own)):
             if is_its_own:
                 self.pipeline.popleft()
             self._shared.count(refusal.reason)
             self._last_word = refusal.reply(request.id)
             self._read_by = inf
         else:
+            if is_its_own:
+                cycle.disconnected = True
+                cycle.message_event.set()
             self._answer_and_end(refusal, request)
 
     def _refused_request(self, refusal: Refusal) -> RequestContext:
@@ -334,9 +327,9 @@ class Protocol(HttpToolsProtocol):
             self._shared.refused.tell(request, headers)
         return request
 
-    def _answer_and_end(self, refusal: Refusal, request: RequestContext) -> None:
+    def _answer_and_end(self, refusal: Refusal, request: RequestContext | None) -> None:
         self._shared.count(refusal.reason)
-        if not self.transport.is_closing():
+        if request is not None:
             self.transport.write(refusal.reply(request.id))
         self.transport.close()
 
