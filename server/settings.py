@@ -49,7 +49,10 @@ class Settings(BaseModel):
     tls_key_password: SecretStr | None = Field(None, description="of the private key; environment or file only")
     tls_client_ca: Path | None = Field(None, description="PEM file: callers need a certificate signed by one of these")
 
-    engine: str = Field("static", description="how a batch is computed: static, while_loop or per_request")
+    engine: str = Field(
+        "static",
+        description="how a batch is computed: static, while_loop, per_request, dynamic (also _depth, _hybrid, _auto)",
+    )
     device: str = Field("auto", description="auto (first GPU, else CPU), cpu, or gpu:N")
     xla: Literal["auto", "off", "only"] = Field("auto", description="compile with XLA: where faster, never, always")
     max_batch_size: int | None = Field(None, ge=1, le=65536, description="rows; overrides the models' own")

@@ -107,7 +107,7 @@ class Shadows:
                 raise
             _log.error("model %r: no shadow %r: %s", shadow.model, shadow.engine, error)
             return
-        _log.info("model %r: %g of its batches go to engine %r too", shadow.model, shadow.share, shadow.engine)
+        _log.info("model %r: %g %% of its batches go to engine %r too", shadow.model, 100 * shadow.share, shadow.engine)
         shadow.process = process
 
 

@@ -185,12 +185,12 @@ class Supervisor:
         before = self._changes.get(name)
         # A load that has begun may have read the file before it was last written.
         if before is not None and before.kind == kind and not (kind == "load" and before.has_begun):
-            return asyncio.shield(before.task)
+            return _outcome(kind, before.task)
         ours = self._changes[name] = _Change(kind)
         ours.task = asyncio.create_task(self._in_turn(name, change, ours, before))
         self._tasks.add(ours.task)
         ours.task.add_done_callback(partial(self._changed, name))
-        return asyncio.shield(ours.task)
+        return _outcome(kind, ours.task)
 
     async def _in_turn(
         self, name: str, change: Callable[[str], Awaitable[None]], ours: _Change, before: _Change | None
@@ -262,7 +262,7 @@ class Supervisor:
                 self._forget(model)
         for deployment in fresh:
             self._list_others(deployment)
-        _log.info("model %r: version %s serves from now on", name, " and ".join(map(repr, versions)))
+        _log.info("model %r: now serving version %s", name, " and ".join(map(repr, versions)))
 
     async def _retire(self, deployment: Deployment) -> None:
         await deployment.retire(self._drain_timeout_s)
@@ -339,4 +339,14 @@ def _registered_twice(description: ModelDescription, first: str, second: str) ->
 
 def _meanwhile(old: Sequence[ServedModel]) -> str:
     serving = [repr(model.version) for model in old if model.is_serving]
-    return f"; version {' and '.join(serving)} goes on serving" if serving else ""
+    return f"; version {' and '.join(serving)} {'go' if len(serving) > 1 else 'goes'} on serving" if serving else ""
+
+
+async def _outcome(kind: Kind, task: asyncio.Task[None]) -> None:
+    """Waits for a change, which goes on if the caller leaves; only the end of the server ends it before its time."""
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if not task.cancelled():
+            raise
+        raise Draining(f"the server is shutting down; the model was not {kind}ed") from None

@@ -57,7 +57,7 @@ def parse_tokens(text: str, name: str) -> tuple[Token, ...]:
     found: dict[bytes, int] = {}
     tokens: list[Token] = []
     problems: list[str] = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):  # an editor, too, ends a line nowhere else
         words = _COMMENT.sub("", line).split()
         if not words:
             continue
@@ -129,8 +129,11 @@ class TokenFile:
 
     def _read(self) -> tuple[tuple[int, ...] | None, tuple[Token, ...]]:
         try:
-            with self._path.open("rb") as file:
+            # A pipe would be waited for, and with it everything else.
+            with open(os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
                 found = os.fstat(file.fileno())
+                if not stat.S_ISREG(found.st_mode):
+                    raise SettingsError(f"token file {self._path}: it isn't a regular file")
                 text = file.read().decode("utf-8-sig")
         except UnicodeDecodeError:
             raise SettingsError(f"token file {self._path}: it isn't UTF-8 text") from None

@@ -64,6 +64,8 @@ class Application:
         if REQUEST in scope:
             return  # its connection has refused it since it asked for this call
         request = scope[REQUEST] = begin_request(scope["headers"])
+        if scope["type"] == "http" and scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}  # the HTTP server knows what was asked, and leaves the body out
         answer, right = self._choose(scope)
         observer = self._observer
         if observer is not None and observer.sees_all:

@@ -123,7 +123,7 @@ async def test_a_shadow_that_dies_or_does_not_load_harms_nobody(caplog: pytest.L
     caplog.set_level(logging.INFO)
     shadow = FakeEngine()
     service = await serving(shadow)
-    assert "0.5 of its batches go to engine 'dynamic' too" in caplog.text
+    assert "50 % of its batches go to engine 'dynamic' too" in caplog.text
     shadow.kill()
     shadow.gate = asyncio.Event()
     await ask(service, 2)

@@ -121,6 +121,26 @@ def path(tmp_path) -> Path:
     return path
 
 
+def test_a_line_ends_where_an_editor_ends_it():
+    for end in "\u2028\u0085\x0b\x0c\x1c":
+        text = f"predict {ONE}  # a comment{end}admin {OTHER}\n"
+        assert [token.digest for token in parse_tokens(text, "tokens")] == [digest_of(ONE)]
+    with pytest.raises(SettingsError, match="line 2"):
+        parse_tokens(f"predict {ONE}\r\nnonsense\r\n", "tokens")
+
+
+def test_a_pipe_is_not_waited_for(path, caplog):
+    clock = Clock()
+    file = TokenFile(path, clock)
+    path.unlink()
+    os.mkfifo(path)
+    clock.now += RECHECK_S
+    assert digests(file) == [digest_of(ONE)]
+    assert "it isn't a regular file" in caplog.text
+    with pytest.raises(SettingsError, match="regular file"):
+        TokenFile(path, clock)
+
+
 def test_a_changed_file_is_seen_within_the_time_said(path):
     clock = Clock()
     file = TokenFile(path, clock)

@@ -8,6 +8,7 @@ import socket
 import time
 
 import pytest
+import uvloop
 
 from server.http.connections import ConnectionLimits
 from server.request_context import current_request
@@ -116,7 +117,15 @@ async def test_a_caller_that_leaves_while_the_framework_reads_leaves_no_tracebac
     assert not [each for each in caplog.records if each.exc_info]
 
 
-async def test_clients_that_pipeline_and_never_read_leave_no_traceback(caplog, monkeypatch):
+def test_clients_that_pipeline_and_never_read_leave_no_traceback(caplog, monkeypatch):
+    """As it is served: unlike asyncio's, the transports of uvloop raise when they are written to after the end."""
+    ran, ran_at_the_end = uvloop.run(_flood(monkeypatch))
+    assert 0 < ran == ran_at_the_end < 20 * 60
+    assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
+
+
+async def _flood(monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """Returns how many requests had run when the last connection was dropped, and a moment later."""
     ran = 0
     async with running(limits=LIMITS, m=FakeEngine) as service:
         exposition = service.metrics.exposition
@@ -134,16 +143,13 @@ async def test_clients_that_pipeline_and_never_read_leave_no_traceback(caplog, m
             client.connect(("127.0.0.1", service.port))
             client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 60)
             clients.append(client)
-        while not ran:
-            await asyncio.sleep(0.02)
-        while len(service.connections):
+        while not ran or len(service.connections):
             await asyncio.sleep(0.02)
         before = ran
         await asyncio.sleep(0.1)
-        assert ran == before < 20 * 60
         for client in clients:
             client.close()
-    assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
+    return before, ran
 
 
 async def test_only_bytes_of_the_body_are_progress():

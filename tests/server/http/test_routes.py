@@ -41,6 +41,15 @@ async def test_probes_while_loading_and_after():
         assert (reply.status_code, reply.json()) == (503, {"error": "not ready: the server is shutting down"})
 
 
+async def test_head_is_get_without_the_body():
+    async with running() as service:
+        for path in ("/healthz", "/readyz", "/metrics", "/v2/health/live", "/v1/models/affine", "/nowhere"):
+            got, head = await service.client.get(path), await service.client.head(path)
+            assert (head.status_code, head.content) == (got.status_code, b"")
+            assert head.headers["content-type"] == got.headers["content-type"]
+        assert (await service.client.head("/predict")).status_code == 405
+
+
 async def test_descriptions():
     async with running(a=lambda: FakeEngine(description=describe("a")), b=lambda: FakeEngine()) as service:
         listed = (await service.client.get("/models")).json()["models"]
