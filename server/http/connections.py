@@ -145,8 +145,10 @@ class Connections:
         """Whether even refusing takes too much."""
         return len(self._open) > self.limits.connections + _UNANSWERED_SURPLUS
 
-    def add(self, connection: Connection) -> None:
-        """Notes a connection that was made."""
+    def add(self, connection: Connection, in_place_of: Connection | None = None) -> None:
+        """Notes a connection that was made; or that has come further than the one whose place it takes."""
+        if in_place_of is not None:
+            self._open.discard(in_place_of)
         self._open.add(connection)
         self._empty.clear()
 

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import resource
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from typing import Any, cast
 
 import uvicorn
 
 from server.http.application import ASGI
 from server.http.connections import Connections
+from server.http.handshake import Handshake, Handshakes
 from server.http.protocol import Protocol
+
+_log = logging.getLogger("batchd")
+_HANDOVER_S = 1.0
+"""How long the end waits for TLS handshakes that are going on; a quarter of its own time at most."""
 
 _OTHER_DESCRIPTORS = 512
 """What the process needs besides connections: refused ones, engine processes, logs."""
@@ -40,38 +47,67 @@ class Listener(uvicorn.Server):
             )
         )
         self._connections = connections
+        self._handshakes: Handshakes | None = None
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leaves signals alone."""
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begins to accept; with TLS, in our own way."""
+        if self.config.ssl is None:
+            await super().startup(sockets)
+            return
+        self.servers = []
+        self._handshakes = Handshakes(self._connections, self.config.ssl, self._protocol)
+        for listening in sockets or ():
+            self._handshakes.listen(listening)
+        self.started = True
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Nothing is left to do: `stop` has done it."""
 
     async def stop(self, listening: socket.socket, timeout_s: float) -> bool:
         """Stops listening and ends all connections; False if some had to be dropped."""
-        if self.started and listening.fileno() >= 0:
-            await self._stop_listening(listening)
-        is_clean = await self._connections.close(timeout_s)
-        self.should_exit = True
+        loop = asyncio.get_running_loop()
+        stop_at = loop.time() + timeout_s
+        self._connections.close_with_replies()
+        try:
+            if self.started and listening.fileno() >= 0:
+                await self._stop_listening(listening, min(_HANDOVER_S, timeout_s / 4))
+        finally:
+            is_clean = await self._connections.close(stop_at - loop.time())
+            self.should_exit = True
         return is_clean
 
-    async def _stop_listening(self, listening: socket.socket) -> None:
+    async def _stop_listening(self, listening: socket.socket, timeout_s: float) -> None:
         """Closes the socket after taking what the kernel had accepted, which it would reset otherwise."""
         with listening.dup() as last:
+            if self._handshakes is not None:
+                self._handshakes.close()
             for server in self.servers:
                 server.close()
             await asyncio.sleep(0)
             listening.close()
             last.setblocking(False)
-            accepted = list(_accepted(last))
+            accepted = list(islice(_accepted(last), self.config.backlog))
+        if self._handshakes is not None:
+            self._handshakes.begin(accepted)
+            await self._handshakes.finish(timeout_s)
+            return
         for connection in accepted:
-            await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection, ssl=self.config.ssl)
+            try:
+                await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection)
+            except OSError as error:
+                _log.debug("a connection was gone before it was served: %s", error)
 
-    def _protocol(self) -> asyncio.Protocol:
+    def _protocol(self, in_place_of: Handshake | None = None) -> asyncio.Protocol:
         return self.config.http_protocol_class(  # type: ignore[call-arg]
-            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+            in_place_of=in_place_of,
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
         )
 
 

@@ -27,8 +27,9 @@ import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from server.http.connections import LINGER_S, MALFORMED, Connections, Refusal
+from server.http.connections import LINGER_S, MALFORMED, Connection, Connections, Refusal
 from server.http.cycle import AskingCycle, Cycle
+from server.http.half_closed import HalfClosed
 from server.http.lingering import LingeringTransport
 from server.http.refused import REQUEST, refused_head
 from server.request_context import RequestContext, request_of
@@ -43,11 +44,12 @@ _NONE, _HEAD, _BODY = range(3)
 
 
 class Protocol(HttpToolsProtocol):
-    """`connections`: what the connections of the server share."""
+    """`connections`: what the connections of the server share. `in_place_of`: what was counted for this one so far."""
 
-    def __init__(self, connections: Connections, **of_uvicorn: Any) -> None:
+    def __init__(self, connections: Connections, in_place_of: Connection | None = None, **of_uvicorn: Any) -> None:
         super().__init__(**of_uvicorn)
         self._shared = connections
+        self._in_place_of = in_place_of
         self._limits = connections.limits
         self._phase = _NONE
         self._deaf = False
@@ -60,6 +62,7 @@ class Protocol(HttpToolsProtocol):
         self._read_by = self._write_by = self._timer_at = inf
         self._timer: asyncio.TimerHandle | None = None
         self._unsent_bytes = 0
+        self._half_closed: HalfClosed | None = None
         self._socket: asyncio.Transport
 
     # The connection.
@@ -68,7 +71,8 @@ class Protocol(HttpToolsProtocol):
         """Begins; or answers that there are too many."""
         self._socket = transport
         super().connection_made(LingeringTransport(transport, self._linger))  # type: ignore[arg-type]
-        self._shared.add(self)
+        self._shared.add(self, self._in_place_of)
+        self._in_place_of = None
         if self._shared.is_flooded:
             self.drop("limit")
         elif not self._shared.has_room:
@@ -83,10 +87,31 @@ class Protocol(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._half_closed is not None:
+            self._half_closed.stop()
         self._deaf = True
         self.transport.is_ended = True  # type: ignore[attr-defined]
         self._abandon()
         super().connection_lost(exc)
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """The client sends no more; True keeps the connection for the replies that it still waits for."""
+        cut = self._phase == _BODY and not self.pipeline
+        if cut or not self._is_answering() or self.transport.is_closing() or not self._socket.can_write_eof():
+            return False
+        if self._half_closed is None:
+            self._half_closed = HalfClosed(self.loop, self._socket, self._awaits_reply)
+            if self._phase != _NONE:
+                self._refuse(MALFORMED)
+            self.close_after_reply()
+            self._deaf = True
+        return True
+
+    def _awaits_reply(self) -> bool:
+        """Whether a 1xx may be written: nothing of a reply is, and the client knows such replies."""
+        cycle = self.cycle
+        is_next = not self.pipeline and self._last_word is None
+        return is_next and not cycle.response_started and cycle.scope["http_version"] == "1.1"
 
     def data_received(self, data: bytes) -> None:
         """Parses what arrived, and notes what is waited for now."""
@@ -249,7 +274,7 @@ class Protocol(HttpToolsProtocol):
     def close_after_reply(self) -> None:
         """Makes the reply to what was read last the last one."""
         cycle = self.cycle
-        if cycle is not None and not cycle.response_complete and cycle.keep_alive:
+        if cycle is not None and not cycle.response_complete and cycle.keep_alive and self._last_word is None:
             self._close_after(cycle)
 
     def end_if_idle(self, last_word: Refusal) -> None:
@@ -336,6 +361,9 @@ class Protocol(HttpToolsProtocol):
     def _linger(self) -> None:
         """Our half is ended; reads, for the other side's sake, until it has ended its own."""
         self._deaf = True
+        if self._half_closed is not None:
+            self._socket.close()
+            return
         self.flow.resume_reading()
         self._wait_until(self.loop.time() + LINGER_S)
 

@@ -24,6 +24,7 @@ from server.loading_progress import ProgressLines
 from server.metrics import Metrics
 from server.observer import create_observer
 from server.supervisor import Supervisor
+from server.tls import Tls, uvicorn_options
 from server.tracing import Tracing
 from tests.support.fake_engine import FakeEngine, FakeEngines
 from tests.support.fake_files import FakeFiles
@@ -66,9 +67,13 @@ async def running(
     engines: FakeEngines | FakeFiles | None = None,
     limits: ConnectionLimits | None = None,
     access: Access | None = None,
+    tls: Tls | None = None,
     **prepared: Callable[[], FakeEngine],
 ) -> AsyncIterator[Service]:
-    """Serves the prepared engines, or those of `engines`; with `wait`, once they are ready."""
+    """Serves the prepared engines, or those of `engines`; with `wait`, once they are ready.
+
+    With `tls`, the service's own client is of no use.
+    """
     registry = CollectorRegistry()
     metrics = Metrics(registry, triton_names=triton_metrics)
     dispatcher = Dispatcher(
@@ -102,7 +107,7 @@ async def running(
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         refused = RefusedRequests(metrics, observer)
         connections = Connections(limits or ConnectionLimits(), metrics.count_ended_connection, refused)
-        listener = Listener(application, connections)
+        listener = Listener(application, connections, **uvicorn_options(tls))
         answering = asyncio.create_task(listener.serve(sockets=[listening]))
         loading = asyncio.create_task(supervisor.start())
         port = listening.getsockname()[1]

@@ -378,6 +378,65 @@ async def test_clients_that_hang_are_dropped_when_the_time_is_over():
         hung.writer.close()
 
 
+@pytest.mark.parametrize("seconds", [0.0, 0.2])
+async def test_who_ends_its_half_gets_its_replies(seconds):
+    """As `nc -N` does. Only who waits long is asked, with a 102, whether it is there."""
+    async with (
+        serving(double=lambda: FakeEngine(seconds=seconds)) as service,
+        await RawConnection.open(service.port) as connection,
+    ):
+        connection.send(GOOD)
+        connection.writer.write_eof()
+        reply = await connection.reply()
+        if seconds:
+            assert reply.status == 102
+            reply = await connection.reply()
+        assert (reply.status, reply.closes) == (200, True)
+        assert reply.json["outputs"] == {"output": [2.0]}
+        assert await connection.ended(0.5)
+
+
+@pytest.mark.parametrize(
+    ("rest", "statuses"), [(b"", [200] * 3), (GOOD[:-1], [200, 200, 200, 400]), (b"PO", [200] * 3 + [400])]
+)
+async def test_who_ends_its_half_behind_many_requests_gets_each_reply(rest, statuses):
+    async with (
+        serving(double=lambda: FakeEngine(seconds=0.03)) as service,
+        await RawConnection.open(service.port) as connection,
+    ):
+        connection.send(GOOD * 3 + rest)
+        connection.writer.write_eof()
+        replies = []
+        while len(replies) < len(statuses):
+            reply = await connection.reply()
+            replies += [reply] if reply.status != 102 else []
+        assert [reply.status for reply in replies] == statuses
+        assert [reply.closes for reply in replies] == [False] * (len(statuses) - 1) + [True]
+        assert await connection.ended()
+
+
+@pytest.mark.parametrize("request_", [b"", HEAD, GOOD[:-1]])
+async def test_who_ends_its_half_and_waits_for_nothing_is_let_go(request_):
+    limits = replace(LIMITS, header_timeout_s=9, body_timeout_s=9)
+    async with serving(limits) as service, await RawConnection.open(service.port) as connection:
+        connection.send(request_)
+        connection.writer.write_eof()
+        assert await connection.ended(0.5)
+
+
+async def test_a_caller_who_leaves_is_noticed():
+    """Its end looks like that of a half only."""
+    async with running(double=lambda: FakeEngine(seconds=2), request_timeout_s=60) as service:
+        began = time.monotonic()
+        async with await RawConnection.open(service.port) as connection:
+            connection.send(GOOD)
+            await asyncio.sleep(0.05)
+            assert len(service.connections) == 1
+        while len(service.connections):
+            assert time.monotonic() - began < 1
+            await asyncio.sleep(0.01)
+
+
 def _named(name: str):
     from tests.support.fake_engine import describe
 
