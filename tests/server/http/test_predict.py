@@ -244,7 +244,7 @@ async def test_a_caller_that_leaves_is_taken_out_of_the_queue():
         labels = {"model": "m", "version": "1", "signature": "predict", "engine": "fake"}
         assert service.registry.get_sample_value("batchd_queue_depth", labels) == 1
         writer.close()
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.4)  # its end looks like that of a half until something was written
         assert service.registry.get_sample_value("batchd_queue_depth", labels) == 0
         assert service.registry.get_sample_value("batchd_requests_total", labels | {"code": "499"}) == 1
         engine.gate.set()
