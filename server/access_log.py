@@ -74,6 +74,8 @@ def fields_of(request: RequestContext) -> dict[str, Any]:
         fields["error"] = type(error).__name__
         if isinstance(error, BatchdError) and error.status in (503, 504):
             fields["detail"] = error.message
+    elif request.refusal is not None:
+        fields["reason"] = request.refusal[1]
     elif request.status == 499:
         fields["reason"] = "cancelled"
     return fields

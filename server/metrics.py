@@ -207,7 +207,8 @@ class Metrics:
         self.failures = Counter(
             "batchd_request_failures_total",
             "Requests that did not get an answer, by HTTP status code and reason: an outcome as above, or invalid, "
-            "unknown_model, method, internal. Without a model where that was not known yet.",
+            "unknown_model, method, internal; or that for which its connection ended, as in "
+            "batchd_connections_ended_total. Without a model where that was not known yet.",
             (*_LANE, "code", "reason"),
             registry=registry,
         )

@@ -38,6 +38,7 @@ class RequestContext:
     Defaults stand in the class, since most requests never need most of them. `lane`: the model that was asked.
     `how`: how the answer came about. `error`: why there was none. `answered_at`, `written_at`: when the answer was
     back and when its reply was written, in the time of `time.monotonic`, as `arrived_at`. `span`: tracing's own.
+    `refusal`: the status and the reason, if its connection has answered in the protocol's place.
     """
 
     protocol: str = "http"
@@ -46,6 +47,7 @@ class RequestContext:
     status: int = 0
     lane: LaneMetrics | None = None
     how: Provenance | None = None
+    refusal: tuple[int, str] | None = None
     error: BaseException | None = None
     answered_at: float = 0.0
     written_at: float = 0.0
@@ -56,6 +58,11 @@ class RequestContext:
         self.id = id
         self.traceparent = traceparent
         self.arrived_at = time.monotonic()
+
+    def settle(self) -> None:
+        """At the end: what was sent is what counts."""
+        if self.refusal is not None:
+            self.status, self.error = self.refusal[0], None
 
     @property
     def trace(self) -> TraceParent | None:
@@ -82,6 +89,13 @@ def new_request_id() -> bytes:
 
 def begin_request(headers: Iterable[tuple[bytes, bytes]]) -> RequestContext:
     """Returns the context of a request with these headers (names in lower case), and makes it the current one."""
+    request = request_of(headers)
+    current_request.set(request)
+    return request
+
+
+def request_of(headers: Iterable[tuple[bytes, bytes]]) -> RequestContext:
+    """Returns the context of a request with these headers (names in lower case)."""
     id = traceparent = None
     for name, value in headers:
         if name in _HEADERS:
@@ -90,6 +104,4 @@ def begin_request(headers: Iterable[tuple[bytes, bytes]]) -> RequestContext:
             else:
                 # Two of them are none: which one is meant can't be known.
                 traceparent = value if traceparent is None else b""
-    request = RequestContext(id or new_request_id(), traceparent)
-    current_request.set(request)
-    return request
+    return RequestContext(id or new_request_id(), traceparent)

@@ -16,12 +16,13 @@ from server.catalogue import ServedModel
 from server.dispatcher import Dispatcher
 from server.errors import ModelUnavailable
 from server.http import errors, openapi
-from server.http.body import BodyLimits, Message, Receive, Scope, Send
-from server.http.exchange import Exchange
+from server.http.body import BodyLimits, CallerLeft, Message, Receive, Scope, Send
+from server.http.exchange import CLIENT_CLOSED_REQUEST, Exchange
 from server.http.guard import Guard, right_of_request
 from server.http.nonfinite import Nonfinite
 from server.http.openapi import ERRORS
 from server.http.predict import PATH, PredictFormat
+from server.http.refused import REQUEST
 from server.http.tfs import service as tfs
 from server.http.v2 import infer, routes
 from server.metrics import CONTENT_TYPE, Metrics
@@ -60,7 +61,9 @@ class Application:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request, or refuses it."""
-        request = begin_request(scope["headers"])
+        if REQUEST in scope:
+            return  # its connection has refused it since it asked for this call
+        request = scope[REQUEST] = begin_request(scope["headers"])
         if scope["type"] == "http" and scope["method"] == "HEAD":
             scope = {**scope, "method": "GET"}  # the HTTP server knows what was asked, and leaves the body out
         answer, right = self._choose(scope)
@@ -71,6 +74,8 @@ class Application:
         try:
             if right is None or not await self._guard.refuses(right, scope, send):
                 await answer(scope, receive, _with_request_id(send, request) if answer is self._rest else send)
+        except CallerLeft:
+            request.status = CLIENT_CLOSED_REQUEST
         except BaseException as error:
             # The context stays open: the HTTP server is about to log the error.
             request.error, request.status = error, request.status or 500
@@ -80,6 +85,7 @@ class Application:
         request.ended = True
 
     def _tell_end(self, request: RequestContext, scope: Scope) -> None:
+        request.settle()
         observer = self._observer
         if observer is not None and (observer.sees_all or request.status >= 400):
             _describe(request, scope)

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from server.http.errors import error_body
-from server.request_context import REQUEST_ID, new_request_id
+from server.http.refused import RefusedRequests
+from server.request_context import REQUEST_ID
 
 LINGER_S = 1.0
 """How long an ended connection waits for the other side to end, too: more than a round trip."""
@@ -62,7 +63,7 @@ class Refusal:
     reason: str
     message: str
 
-    def reply(self) -> bytes:
+    def reply(self, request_id: bytes) -> bytes:
         """The whole reply as it is sent."""
         body = error_body(self.message)
         return b"".join(
@@ -70,7 +71,7 @@ class Refusal:
                 b"HTTP/1.1 %d %s\r\n" % (self.status, _PHRASES[self.status]),
                 b"content-type: application/json\r\n",
                 b"content-length: %d\r\n" % len(body),
-                b"%s: %s\r\n" % (REQUEST_ID, new_request_id()),
+                b"%s: %s\r\n" % (REQUEST_ID, request_id),
                 _RETRY_AFTER if self.status == 503 else b"",
                 b"connection: close\r\n\r\n",
                 body,
@@ -103,10 +104,19 @@ class Connection(Protocol):
 
 
 class Connections:
-    """All connections of one server. `count` hears the reason of each that the server ends before its client does."""
+    """All connections of one server. `count` hears the reason of each that the server ends before its client does.
 
-    def __init__(self, limits: ConnectionLimits, count: Callable[[str], None] = lambda reason: None) -> None:
+    `refused`: told of the requests that connections refuse.
+    """
+
+    def __init__(
+        self,
+        limits: ConnectionLimits,
+        count: Callable[[str], None] = lambda reason: None,
+        refused: RefusedRequests | None = None,
+    ) -> None:
         self.limits = limits
+        self.refused = refused or RefusedRequests()
         self.closing = False
         self._open: set[Connection] = set()
         self.count = count

@@ -13,13 +13,12 @@ class LingeringTransport:
     Over TLS there are no halves: there it closes, which sends what is written first.
     """
 
-    __slots__ = ("_on_end", "_transport", "get_extra_info", "is_ended", "pause_reading", "resume_reading", "write")
+    __slots__ = ("_on_end", "_transport", "get_extra_info", "is_ended", "pause_reading", "resume_reading")
 
     def __init__(self, transport: asyncio.Transport, on_end: Callable[[], None]) -> None:
         self._transport = transport
         self._on_end = on_end
         self.is_ended = False
-        self.write: Callable[[bytes], None] = transport.write
         self.get_extra_info: Callable[[str], Any] = transport.get_extra_info
         self.pause_reading = transport.pause_reading
         self.resume_reading = transport.resume_reading
@@ -27,6 +26,11 @@ class LingeringTransport:
     def is_closing(self) -> bool:
         """Whether nothing more may be written."""
         return self.is_ended or self._transport.is_closing()
+
+    def write(self, data: bytes) -> None:
+        """Sends; what comes after the end, or when the other side is gone, is for nobody and passed over."""
+        if not self.is_closing():
+            self._transport.write(data)
 
     def close(self) -> None:
         """Sends what is written, and the end."""

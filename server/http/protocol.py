@@ -28,10 +28,11 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from server.http.connections import LINGER_S, MALFORMED, Connection, Connections, Refusal
-from server.http.errors import error_body
+from server.http.cycle import AskingCycle, Cycle
 from server.http.half_closed import HalfClosed
 from server.http.lingering import LingeringTransport
-from server.request_context import REQUEST_ID, current_request, new_request_id
+from server.http.refused import REQUEST, refused_head
+from server.request_context import RequestContext, request_of
 
 _BODY_PROGRESS_BYTES = 1024
 _WRITE_PROGRESS_BYTES = 64 * 1024
@@ -54,6 +55,7 @@ class Protocol(HttpToolsProtocol):
         self._deaf = False
         self._refusal: Refusal | None = None
         self._last_word: bytes | None = None
+        self._running: RequestResponseCycle | None = None
         self._held_open: RequestResponseCycle | None = None
         self._header_limit = self._limits.header_count
         self._head_bytes = self._body_bytes = 0
@@ -74,7 +76,7 @@ class Protocol(HttpToolsProtocol):
         if self._shared.is_flooded:
             self.drop("limit")
         elif not self._shared.has_room:
-            self._answer_and_end(self._shared.crowded)
+            self._answer_and_end(self._shared.crowded, self._refused_request(self._shared.crowded))
         else:
             self._wait_until(self.loop.time() + self._limits.header_timeout_s)
 
@@ -89,7 +91,7 @@ class Protocol(HttpToolsProtocol):
             self._half_closed.stop()
         self._deaf = True
         self.transport.is_ended = True  # type: ignore[attr-defined]
-        self.pipeline.clear()
+        self._abandon()
         super().connection_lost(exc)
 
     def eof_received(self) -> bool:  # type: ignore[override]
@@ -126,7 +128,7 @@ class Protocol(HttpToolsProtocol):
             return
         phase = self._phase
         if phase == _BODY:
-            self._note_body(began, len(data))
+            self._note_body()
         elif phase == _HEAD:
             self._note_head(began)
         elif self.cycle is not None and not self.cycle.response_complete:
@@ -141,11 +143,8 @@ class Protocol(HttpToolsProtocol):
         elif self._head_bytes > self._limits.url_bytes + self._limits.header_bytes:
             self._refuse(self._shared.head_too_large)
 
-    def _note_body(self, began: int, size: int) -> None:
-        self._body_bytes += size
-        if self.cycle.response_complete:
-            return
-        if began != _BODY or self._body_bytes >= _BODY_PROGRESS_BYTES:
+    def _note_body(self) -> None:
+        if self._body_bytes >= _BODY_PROGRESS_BYTES and not self.cycle.response_complete:
             self._body_bytes = 0
             self._wait_until(self.loop.time() + self._limits.body_timeout_s)
 
@@ -189,7 +188,7 @@ class Protocol(HttpToolsProtocol):
         scope["raw_path"] = url.path
         scope["query_string"] = url.query or b""
         before = self.cycle
-        cycle = (_AskingCycle if self.expect_100_continue else _Cycle)(
+        cycle = (AskingCycle if self.expect_100_continue else Cycle)(
             scope=scope,
             transport=self.transport,
             flow=self.flow,
@@ -204,7 +203,9 @@ class Protocol(HttpToolsProtocol):
         )
         is_last = self._shared.closing
         self.cycle, self._phase = cycle, _BODY
+        self._body_bytes = _BODY_PROGRESS_BYTES  # to have the head is progress
         if before is None or before.response_complete:
+            self._running = cycle
             self._start_asgi_task(cycle, self.app)
         else:
             if self._held_open is before and not before.response_started:
@@ -224,6 +225,7 @@ class Protocol(HttpToolsProtocol):
         cycle = self.cycle
         if self._phase == _BODY and not cycle.response_complete:
             cycle.body += body
+            self._body_bytes += len(body)  # and not what frames it
             if len(cycle.body) > HIGH_WATER_LIMIT:
                 self.flow.pause_reading()
             cycle.message_event.set()
@@ -247,6 +249,7 @@ class Protocol(HttpToolsProtocol):
             self.flow.resume_reading()
         if self.pipeline:
             cycle, app = self.pipeline.pop()
+            self._running = cycle
             self._start_asgi_task(cycle, app)
         elif self._last_word is not None:
             self.transport.write(self._last_word)
@@ -277,7 +280,7 @@ class Protocol(HttpToolsProtocol):
     def end_if_idle(self, last_word: Refusal) -> None:
         """Ends a connection on which nothing has begun."""
         if self._phase == _NONE and not self._is_answering() and not self.transport.is_closing():
-            self._answer_and_end(last_word)
+            self._answer_and_end(last_word, request_of(()))
 
     def end_half_sent(self, last_word: Refusal) -> None:
         """Answers a request that isn't whole yet."""
@@ -288,6 +291,8 @@ class Protocol(HttpToolsProtocol):
         """Ends the connection at once, whatever is on its way."""
         self._shared.count(reason)
         self._deaf = True
+        self._read_by = self._write_by = inf
+        self._abandon()
         self._socket.abort()
 
     def shutdown(self) -> None:
@@ -296,6 +301,14 @@ class Protocol(HttpToolsProtocol):
 
     def _is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
+
+    def _abandon(self) -> None:
+        """What runs hears that nobody waits for it; what was to run behind it doesn't."""
+        self.pipeline.clear()
+        for cycle in (self._running, self.cycle):
+            if cycle is not None and not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
 
     def _close_after(self, cycle: RequestResponseCycle) -> None:
         cycle.keep_alive = False
@@ -309,25 +322,40 @@ class Protocol(HttpToolsProtocol):
         """Answers in turn what can't be served, and reads no further."""
         self._deaf = True
         cycle, is_its_own = self.cycle, self._phase == _BODY
+        is_answered = is_its_own and cycle.response_started
+        request = None if is_answered else self._refused_request(refusal)
         self._phase = _NONE
-        if is_its_own and not self.pipeline:
-            is_answered = cycle.response_started
-            cycle.disconnected = True
-            cycle.message_event.set()
-            self._answer_and_end(refusal, silently=is_answered)
-        elif is_its_own or self._is_answering():
+        if request is not None and (self.pipeline or (self._is_answering() and not is_its_own)):
             if is_its_own:
                 self.pipeline.popleft()
             self._shared.count(refusal.reason)
-            self._last_word = refusal.reply()
+            self._last_word = refusal.reply(request.id)
             self._read_by = inf
         else:
-            self._answer_and_end(refusal)
+            if is_its_own:
+                cycle.disconnected = True
+                cycle.message_event.set()
+            self._answer_and_end(refusal, request)
 
-    def _answer_and_end(self, refusal: Refusal, *, silently: bool = False) -> None:
+    def _refused_request(self, refusal: Refusal) -> RequestContext:
+        """Returns the request that arrives, and sees to it that it is counted and logged as refused, once."""
+        scope: Any = self.cycle.scope if self._phase == _BODY else {}
+        headers, url = (self.headers, self.url) if self._phase != _NONE else ([], b"")
+        request: RequestContext | None = scope.get(REQUEST)
+        is_running = request is not None  # then the application logs it at its end
+        if request is None:
+            method = self.parser.get_method() if url else b""
+            request = scope[REQUEST] = refused_head(method, url[: self._limits.url_bytes], headers)
+        request.refusal = refusal.status, refusal.reason
+        self._shared.refused.count(refusal.status, refusal.reason)
+        if not is_running:
+            self._shared.refused.tell(request, headers)
+        return request
+
+    def _answer_and_end(self, refusal: Refusal, request: RequestContext | None) -> None:
         self._shared.count(refusal.reason)
-        if not silently and not self.transport.is_closing():
-            self.transport.write(refusal.reply())
+        if request is not None:
+            self.transport.write(refusal.reply(request.id))
         self.transport.close()
 
     def _linger(self) -> None:
@@ -395,28 +423,3 @@ class Protocol(HttpToolsProtocol):
             self._read_by = now + self._limits.body_timeout_s
         else:
             self._refuse(self._shared.body_late)
-
-
-class _Cycle(RequestResponseCycle):
-    """One request and its reply."""
-
-    async def send_500_response(self) -> None:
-        """Answers for an application that failed without an answer."""
-        body = error_body("internal error; the server's log has the details")
-        request = current_request.get()
-        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-        headers.append((REQUEST_ID, request.id if request else new_request_id()))
-        await self.send(
-            {"type": "http.response.start", "status": 500, "headers": [*headers, (b"connection", b"close")]}
-        )
-        await self.send({"type": "http.response.body", "body": body, "more_body": False})
-
-
-class _AskingCycle(_Cycle):
-    """One whose client waits to be asked for the body (`Expect: 100-continue`)."""
-
-    async def send(self, message: Any) -> None:
-        """Closes after a reply without having asked: whether the body comes all the same can't be known."""
-        if self.waiting_for_100_continue and self.more_body:
-            self.keep_alive = False
-        await super().send(message)

@@ -27,6 +27,7 @@ from server.errors import BatchdError, Draining
 from server.http.application import create_application, product_version
 from server.http.connections import ConnectionLimits, Connections
 from server.http.listener import Listener, allow_descriptors
+from server.http.refused import RefusedRequests
 from server.loading_progress import loading_progress
 from server.logs import log_lines, set_up_logging
 from server.metrics import Metrics, new_registry
@@ -96,7 +97,8 @@ async def _serve(
         drain_timeout_s=settings.drain_timeout_s,
     )
     supervisor.concerns = (dispatcher.concern, watchdog.concern)
-    connections = Connections(_connection_limits(settings), metrics.count_ended_connection)
+    refused = RefusedRequests(metrics, observer)
+    connections = Connections(_connection_limits(settings), metrics.count_ended_connection, refused)
     metrics.connections.set_function(lambda: len(connections))
     application = create_application(
         supervisor,

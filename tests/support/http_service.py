@@ -19,6 +19,7 @@ from server.http.application import Application, create_application
 from server.http.connections import ConnectionLimits, Connections
 from server.http.listener import Listener
 from server.http.nonfinite import Nonfinite
+from server.http.refused import RefusedRequests
 from server.loading_progress import ProgressLines
 from server.metrics import Metrics
 from server.observer import create_observer
@@ -89,6 +90,7 @@ async def running(
         restart_backoff_s=restart_backoff_s,
         drain_timeout_s=drain_timeout_s,
     )
+    observer = create_observer(access_log, tracing)
     application = create_application(
         supervisor,
         dispatcher,
@@ -98,12 +100,13 @@ async def running(
         request_timeout_s=request_timeout_s,
         element_limit=element_limit,
         nonfinite=nonfinite,
-        observer=create_observer(access_log, tracing),
+        observer=observer,
     )
     with socket.create_server(("127.0.0.1", 0)) as listening:
         # As uvloop does; asyncio doesn't, for a socket that it didn't make, and then each reply takes 40 ms.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connections = Connections(limits or ConnectionLimits(), metrics.count_ended_connection)
+        refused = RefusedRequests(metrics, observer)
+        connections = Connections(limits or ConnectionLimits(), metrics.count_ended_connection, refused)
         listener = Listener(application, connections, **uvicorn_options(tls))
         answering = asyncio.create_task(listener.serve(sockets=[listening]))
         loading = asyncio.create_task(supervisor.start())

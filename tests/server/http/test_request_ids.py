@@ -29,7 +29,7 @@ ROUTES = [
     ("GET", "/openapi.json", 200),
     ("GET", "/nowhere", 404),
     ("DELETE", "/models", 405),
-    ("HEAD", "/healthz", 405),
+    ("HEAD", "/healthz", 200),
     ("GET", "/predict", 405),
     ("POST", "/predict/nobody", 400),
     ("GET", "/v2", 200),
