@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
+import resource
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -198,10 +198,10 @@ def test_importing_this_does_not_import_tensorflow(module: str) -> None:
 
 
 def test_help_answers_in_half_a_second() -> None:
-    """The best of five: the machine may be busy, the command may not."""
+    """Of processor time, the best of five: the machine may be busy, the command may not."""
     seconds = []
     for _ in range(5):
-        started_at = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run(
             [sys.executable, "-m", "server.command_line", "--help"],
             cwd=ROOT,
@@ -209,7 +209,8 @@ def test_help_answers_in_half_a_second() -> None:
             text=True,
             check=False,
         )
-        seconds.append(time.perf_counter() - started_at)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
         assert done.returncode == 0, done.stderr
     assert "serve" in done.stdout
     assert min(seconds) < 0.5, f"took {seconds}"

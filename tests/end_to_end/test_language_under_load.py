@@ -115,6 +115,7 @@ def test_texts_longer_than_every_bucket_are_answered_too(load: Load) -> None:
     assert load.total("batchd_compiles_total", phase="serving") == 0
 
 
+@pytest.mark.full
 def test_batches_of_any_size_compile_nothing(load: Load) -> None:
     """A long text keeps the engine busy; what comes meanwhile is a batch, or several where that is faster."""
     seen: set[int | None] = set()

@@ -22,6 +22,7 @@ def line(x):
 """
 
 
+@pytest.mark.full
 def test_a_rewritten_file_takes_over_and_a_broken_one_does_not(tmp_path: Path) -> None:
     file = tmp_path / "model.py"
     file.write_text(_models(("1", 2)))

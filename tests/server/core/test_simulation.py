@@ -123,10 +123,12 @@ def test_at_twice_the_load_as_much_is_answered_as_at_once():
 @pytest.mark.parametrize(
     ("machine", "late_share"),
     [
-        pytest.param(Machine(), 0.01, id="as measured"),
-        pytest.param(Machine(slower=1.5), 0.01, id="slower"),
+        pytest.param(Machine(), 0.01, id="as measured", marks=pytest.mark.full),
+        pytest.param(Machine(slower=1.5), 0.01, id="slower", marks=pytest.mark.full),
         pytest.param(Machine(between_s=0.016), 0.01, id="busy"),
-        pytest.param(Machine(slower=1.5, between_s=0.016), 0.03, id="both"),  # a deadline is nine batches away
+        pytest.param(  # a deadline is nine batches away
+            Machine(slower=1.5, between_s=0.016), 0.03, id="both", marks=pytest.mark.full
+        ),
     ],
 )
 def test_of_those_let_in_all_but_a_few_are_on_time(machine: Machine, late_share: float):
