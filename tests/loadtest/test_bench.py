@@ -88,6 +88,7 @@ def test_what_fails_dies_or_does_not_exist_says_so_and_the_others_go_on() -> Non
     assert as_document(settings, cells)["valid"]
 
 
+@pytest.mark.full
 def test_one_that_takes_too_long_is_ended_and_its_neighbours_are_built_anew() -> None:
     settings, cells = run(fake("right"), fake("slow"), batch_sizes=(1,), rounds=1)
     right, slow = cells

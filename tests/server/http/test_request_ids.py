@@ -203,7 +203,8 @@ async def test_a_line_about_a_batch_names_all_its_requests_and_belongs_to_none(c
 
 async def test_what_goes_wrong_unforeseen_is_logged_with_the_id(caplog, monkeypatch) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(logging.getLogger("uvicorn"), "propagate", True)  # a stub server may have set it otherwise
+    caplog.set_level(logging.INFO, "uvicorn.error")  # a stub server may have set it otherwise
+    monkeypatch.setattr(logging.getLogger("uvicorn"), "propagate", True)
     async with running(half_plus_three=half_plus_three) as service:
         monkeypatch.setattr(service.supervisor, "not_ready", lambda: 1 / 0)
         monkeypatch.setattr(service.dispatcher, "predict", lambda request: 1 / 0)

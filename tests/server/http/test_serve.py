@@ -101,6 +101,7 @@ def test_life_of_a_server(tmp_path):
         assert "every queued request was answered" in server.log.read_text()
 
 
+@pytest.mark.full
 def test_a_request_that_is_half_sent_does_not_hold_up_a_stop(tmp_path):
     with serving(tmp_path, str(SERVICES / "one.py"), "--engine", "per_request") as server:
         wait_until_ready(server)
