@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import httpx
+import pytest
 
 from loadtest.servers import metric_total
 
