@@ -99,6 +99,7 @@ class Scheduler:
         self._ends_at = 0.0
         self._sent_at = 0.0
         self._sent: tuple[Hashable, float] = (None, 0.0)
+        self._no_answer_before: dict[Hashable, float] = {}
         self._clear_at_most_s = 0.0
         self._device_s = 0.0
         self._drained_rows = 0.0
@@ -182,6 +183,7 @@ class Scheduler:
         if self.running is not batch:
             raise ValueError(f"batch {batch.id} is not the one that is running")
         self.running = None
+        self._no_answer_before.clear()
         if lane := self._lanes.get(batch.lane):
             lane.device_s += seconds - batch.expected_s
             self._sent = (batch.lane, seconds + between_s)
@@ -227,11 +229,18 @@ class Scheduler:
         at_most_s = self._running_s(now) + self._clear_at_most_s + entry.at_most_s
         if now + caution * at_most_s <= request.deadline:
             return None
-        wait_s = caution * self._predicted_answer_s(entry, lane, now)
-        if now + wait_s <= request.deadline:
-            return None
+        # Until the next batch is sent the queue grows; who comes after its like that was refused needs no new sum.
+        kind = (lane.key, entry.priority, *(piece.line for piece in entry.pieces))
+        answered_at = self._no_answer_before.get(kind, -inf) if request.n == 1 else -inf
+        if request.deadline >= answered_at:
+            answered_at = now + caution * self._predicted_answer_s(entry, lane, now)
+            if request.deadline >= answered_at:
+                return None
+            if request.n == 1:
+                self._no_answer_before[kind] = answered_at
         vain = now + lane.alone_s(entry) > request.deadline
-        return Refusal("deadline", queued, limit, wait_s, inf if vain else now + wait_s - request.deadline)
+        retry_s = inf if vain else answered_at - request.deadline
+        return Refusal("deadline", queued, limit, answered_at - now, retry_s)
 
     def _predicted_answer_s(self, entry: Entry, lane: Lane, now: float) -> float:
         """Seconds until a request that isn't queued yet would be answered: no fewer, by the measured times.
@@ -274,6 +283,7 @@ class Scheduler:
 
     def _send(self, lane: Lane, now: float) -> Batch:
         self._note_shares(now)
+        self._no_answer_before.clear()
         self._batches_sent += 1
         self._device_s = max(self._device_s, lane.device_s)
         batch = lane.take(self._batches_sent, now)
