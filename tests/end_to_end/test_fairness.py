@@ -16,7 +16,7 @@ from tests.support.serving import SERVICES, Serving, serving
 
 RATE_PER_S = 100.0
 REQUESTS = 1500
-CONNECTIONS = 96
+CONNECTIONS = 24
 ROUNDS = 3
 
 pytestmark = [pytest.mark.full, pytest.mark.alone, pytest.mark.timeout(600)]
@@ -26,7 +26,7 @@ def test_a_fast_model_waits_for_one_slow_batch_at_most() -> None:
     with serving(SERVICES / "heavy.py") as server:
         slow = target(server.url, "heavy", [Example({"seed": i / 64}) for i in range(64)])
         fast = target(server.url, "light", [Example({"x": float(i)}) for i in range(64)])
-        attack(slow, ClosedLoop(500, CONNECTIONS))
+        attack(slow, ClosedLoop(100, CONNECTIONS))
         attack(fast, ClosedLoop(500, 8))
         rounds = [(_alone(fast), *_together(server, fast, slow)) for _ in range(ROUNDS)]
     alone, together, batch = (float(np.median(each)) for each in zip(*rounds, strict=True))
