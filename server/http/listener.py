@@ -103,7 +103,7 @@ class Listener(uvicorn.Server):
                 _log.debug("a connection was gone before it was served: %s", error)
 
     def _protocol(self, in_place_of: Handshake | None = None) -> asyncio.Protocol:
-        return self.config.http_protocol_class(  # type: ignore[call-arg]
+        return self.config.http_protocol_class(  # type: ignore[call-arg]  # a partial of Protocol
             in_place_of=in_place_of,
             config=self.config,
             server_state=self.server_state,

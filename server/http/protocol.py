@@ -67,10 +67,10 @@ class Protocol(HttpToolsProtocol):
 
     # The connection.
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Begins; or answers that there are too many."""
         self._socket = transport
-        super().connection_made(LingeringTransport(transport, self._linger))  # type: ignore[arg-type]
+        super().connection_made(LingeringTransport(transport, self._linger))  # type: ignore[arg-type]  # like one
         self._shared.add(self, self._in_place_of)
         self._in_place_of = None
         if self._shared.is_flooded:
@@ -90,11 +90,11 @@ class Protocol(HttpToolsProtocol):
         if self._half_closed is not None:
             self._half_closed.stop()
         self._deaf = True
-        self.transport.is_ended = True  # type: ignore[attr-defined]
+        self.transport.is_ended = True  # type: ignore[attr-defined]  # our LingeringTransport
         self._abandon()
         super().connection_lost(exc)
 
-    def eof_received(self) -> bool:  # type: ignore[override]
+    def eof_received(self) -> bool:  # type: ignore[override]  # uvicorn returns nothing
         """The client sends no more; True keeps the connection for the replies that it still waits for."""
         cut = self._phase == _BODY and not self.pipeline
         if cut or not self._is_answering() or self.transport.is_closing() or not self._socket.can_write_eof():
