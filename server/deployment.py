@@ -25,22 +25,18 @@ from server.metrics import Metrics, show_certification
 from server.model_description import ModelDescription
 from server.prediction import BatchRunner
 from server.process.messages import ModelSource, Progress
-from server.shadow import Shadows
+from server.shadow import ShadowEngine, Shadows
 
 _log = logging.getLogger("batchd.supervisor")
 
 
-class Engine(BatchRunner, Protocol):
+class Engine(BatchRunner, ShadowEngine, Protocol):
     """What is needed of an engine process; see `server.process.host.EngineProcess`."""
 
     exited: asyncio.Future[str]
 
     async def start(self, on_progress: Callable[[Progress], None] | None = None) -> ModelDescription:
         """Loads the model and returns when it is warm."""
-        ...
-
-    async def close(self) -> None:
-        """Ends the process."""
         ...
 
 

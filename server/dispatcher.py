@@ -1,8 +1,8 @@
 """The dispatcher: waits, so that the scheduler doesn't have to. One for each device.
 
 It turns `await predict(request)` into a place in the queue and a future, does what the scheduler core says,
-sends batches to engine processes, and hands every caller its own row. Three things run beside each other: a
-batch that computes, one timer (for the next deadline, or the end of a lane's delay), and the callers that
+sends batches to engine processes, and hands every caller its own row. Three things happen beside each other: a
+batch computes, one timer (for the next deadline, or the end of a lane's delay), and the callers that
 wait. A deadline is therefore answered on time while a batch computes; its row is dropped when it comes back.
 A batch can't be interrupted, even when all its callers have gone: only the end of its process would stop it,
 and loading the model again takes longer than any batch should. After `batch_timeout_s` that is what happens.
@@ -11,7 +11,9 @@ Every row travels with the number of its request, beside it in shared memory, an
 the number that was read there. A mismatch fails the whole batch, loudly: nobody gets someone else's answer.
 
 Requests that arrive in the same turn of the event loop share a batch: the decision is taken at the end of
-that turn. When a batch completes, the next is sent before the answers of this one are handed out.
+that turn. When a batch completes, the next is sent before the answers of this one are handed out. A turn may be
+long, when hundreds of requests have arrived, and the device would stand idle until its end: so every request looks,
+on its way in and on its way out, whether the batch is over already.
 
 An exception that nobody expected fails the requests that it concerns (500), is counted, and the loop goes on: those
 of a batch, where a batch went wrong; where the scheduler itself raised, its state can't be trusted, so all that wait
@@ -27,27 +29,21 @@ from collections.abc import Callable
 from contextvars import Context
 from functools import partial
 from math import inf
-from typing import Any
 
 from server.attached import Attached, ServedLane
 from server.core.records import Batch, LaneSettings, Reason, Request, RunBatch, WaitUntil
 from server.core.scheduler import Scheduler
 from server.engines.batch_result import BatchResult
-from server.errors import (
-    BatchdError,
-    DeadlineExceeded,
-    ModelUnavailable,
-    OwnershipError,
-    PayloadTooLarge,
-)
+from server.errors import BatchdError, DeadlineExceeded, ModelUnavailable, PayloadTooLarge
 from server.metrics import Metrics
 from server.model_description import Bucket, ModelDescription, SignatureDescription
 from server.prediction import BatchRunner, PredictReply, PredictRequest, Provenance
 from server.request_context import current_request
+from server.sent_batch import SentBatch
 from server.tensors import check_count
-from server.tracing import BatchTrace, Tracing
-from server.verdicts import check_ownership, refused
-from server.waiting import Parts, Waiting, hand_out
+from server.tracing import Tracing
+from server.verdicts import refused
+from server.waiting import Waiting, hand_out
 
 _log = logging.getLogger("batchd.dispatcher")
 
@@ -57,6 +53,9 @@ _BETWEEN_BATCHES_S = 0.0003
 _LATE_FACTOR = 10.0
 _LATE_AT_LEAST_S = 1.0
 """A batch that takes so many times its measured time, and at least so long, speaks against sending more work here."""
+
+_LOOK_EVERY_S = 0.0002
+"""Looking for answers costs some 3 µs: not more often than that."""
 
 _FAULTS_BORNE = 3
 _FAULTS_FORGOTTEN_S = 60.0
@@ -93,9 +92,9 @@ class Dispatcher:
         self._step_is_due = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
-        self._run_task: asyncio.Task[None] | None = None
+        self._sent: SentBatch | None = None
+        self._looked_at = -inf
         self._late_at = inf
-        self._running_model = ""
         self._emptied = asyncio.Event()
         metrics.queue_bytes.set_function(lambda: self._core.bytes_queued)
         metrics.in_flight.set_function(lambda: len(self._waiting))
@@ -165,6 +164,7 @@ class Dispatcher:
         if not examples:
             return PredictReply([], Provenance(0, Bucket(0), 0.0, "idle", 0.0, 0.0, batches=0))
         now = self._clock()
+        self._look_for_answers(now)
         self._last_id = id = self._last_id + 1
         count = len(examples)
         check_count(count, self._core.queue_limit_examples)
@@ -188,6 +188,7 @@ class Dispatcher:
             self._core.cancel(id)
             raise
         finally:
+            self._look_for_answers(self._clock())
             del self._waiting[id]
             lane.attached.waiting -= 1
             if not lane.attached.waiting:
@@ -239,8 +240,8 @@ class Dispatcher:
         now = self._clock()
         if len(self._recent_faults(now)) > _FAULTS_BORNE:
             return f"the scheduler has failed {len(self._faults_at)} times within {_FAULTS_FORGOTTEN_S:.0f} s"
-        if self._core.running is not None and now > self._late_at:
-            return f"a batch of model {self._running_model!r} takes much longer than measured"
+        if self._core.running is not None and now > self._late_at and self._sent is not None:
+            return f"a batch of model {self._sent.lane.model!r} takes much longer than measured"
         return None
 
     def _lane_settings(self, model: ModelDescription, signature: SignatureDescription) -> LaneSettings:
@@ -321,13 +322,10 @@ class Dispatcher:
     def _send(self, batch: Batch, reason: Reason, now: float) -> None:
         lane = self._lanes_by_key[batch.lane]
         parts = [(self._waiting[part.request_id], part) for part in batch.parts]
-        if batch.bucket is None:
-            bucket = Bucket(batch.rows, batch.lengths)
-        else:
-            bucket = Bucket(batch.bucket.rows, batch.bucket.lengths)
+        sent = SentBatch(lane, batch, parts, reason, now)
         lane.metrics.dispatches(reason).inc()
         lane.metrics.batch_size.observe(batch.rows)
-        lane.metrics.batches_in(_bucket_name(batch)).inc()
+        lane.metrics.batches_in(sent.bucket_name).inc()
         for waiting, part in parts:
             queue_s = now - waiting.arrived_at
             if not waiting.batches:
@@ -335,89 +333,63 @@ class Dispatcher:
             for _ in part.rows:
                 lane.metrics.queue_duration.observe(queue_s)
         self._late_at = now + max(_LATE_AT_LEAST_S, _LATE_FACTOR * batch.expected_s)
-        self._running_model = lane.model
-        run = self._run_and_survive(lane, batch, parts, bucket, reason, now)
-        self._run_task = asyncio.get_running_loop().create_task(run)
-
-    async def _run_and_survive(
-        self,
-        lane: ServedLane,
-        batch: Batch,
-        parts: Parts,
-        bucket: Bucket,
-        reason: Reason,
-        sent_at: float,
-    ) -> None:
+        loop = asyncio.get_running_loop()
+        sent.forget_timeout = loop.call_later(self._batch_timeout_s, self._end_stuck_engine, sent).cancel
+        self._sent = sent
         try:
-            await self._run(lane, batch, parts, bucket, reason, sent_at)
+            lane.runner.submit(
+                lane.signature, sent.rows(), sent.bucket, sent.owners(), partial(self._on_batch_done, sent)
+            )
         except Exception as error:
-            self._fail_batch(batch, error, "batch")
+            loop.call_soon(self._on_batch_done, sent, error)
+
+    def _look_for_answers(self, now: float) -> None:
+        """Takes the answers of the batch that runs, if they are there; the event loop would tell at its next turn."""
+        if self._core.running is None or now - self._looked_at < _LOOK_EVERY_S or self._sent is None:
+            return
+        self._looked_at = now
+        try:
+            self._of_no_request.run(self._sent.lane.runner.poll)
+        except Exception:
+            _log.exception("looking for answers failed")
+
+    def _on_batch_done(self, sent: SentBatch, outcome: BatchResult | Exception) -> None:
+        try:
+            self._complete(sent, outcome)
+        except Exception as error:
+            self._fail_batch(sent.batch, error, "batch")
             self._step()
 
-    async def _run(
-        self,
-        lane: ServedLane,
-        batch: Batch,
-        parts: Parts,
-        bucket: Bucket,
-        reason: Reason,
-        sent_at: float,
-    ) -> None:
-        about = partial(_about, lane, batch, parts)
-        watchdog = asyncio.get_running_loop().call_later(self._batch_timeout_s, self._end_stuck_engine, lane, about)
-        rows = [example for waiting, part in parts for example in map(waiting.examples.__getitem__, part.rows)]
-        owners = [part.request_id for _, part in parts for _ in part.rows]
-        outcome: BatchResult | BatchdError
-        try:
-            outcome = await lane.runner.run(lane.signature, rows, bucket, owners)
-            check_ownership(lane.model, owners, outcome)
-        except OwnershipError as error:
-            _log.critical(error.message, extra=about())
-            outcome = error
-        except BatchdError as error:
-            outcome = error
-        except Exception as error:
-            _log.exception("a batch of %d for model %r failed", len(rows), lane.model, extra=about())
-            outcome = BatchdError(f"model {lane.model!r} failed on a batch: {type(error).__name__}: {error}")
-        watchdog.cancel()
-        compute_s = self._clock() - sent_at
+    def _complete(self, sent: SentBatch, outcome: BatchResult | Exception) -> None:
+        lane, batch, parts = sent.lane, sent.batch, sent.parts
+        sent.forget_timeout()
+        judged = sent.judged(outcome)
+        compute_s = self._clock() - sent.sent_at
         if self._core.running is not batch:
             return  # the scheduler that ordered it is gone, and its callers have their errors
-        if isinstance(outcome, BatchResult):
-            stats = outcome.stats
+        if isinstance(judged, BatchResult):
+            stats = judged.stats
             execute_s = stats.assembly_s + stats.compute_s + stats.split_s
             between_s = max(0.0, compute_s - execute_s) if execute_s else 0.0
             self._core.completed(batch, execute_s or compute_s, between_s, representative=not stats.isolated)
         else:
             self._core.completed(batch, compute_s, representative=False)
-        failures = hand_out(parts, outcome, compute_s)
+        failures = hand_out(parts, judged, compute_s)
         for waiting, _ in failures:
             self._core.cancel(waiting.id)
         self._step()
-        if isinstance(outcome, BatchResult):
-            self._count(lane, outcome, compute_s)
+        if isinstance(judged, BatchResult):
+            self._count(lane, judged, compute_s)
             for waiting, _ in parts:
-                waiting.answer(batch, bucket, outcome.stats.padding_ratio, reason, lane.reproducible)
+                waiting.answer(batch, sent.bucket, judged.stats.padding_ratio, sent.reason, lane.reproducible)
         for waiting, failure in failures:
             waiting.fail(failure)
         if self._tracing is not None:
-            trace = BatchTrace(
-                lane.labels, batch.id, batch.rows, _bucket_name(batch), reason, sent_at, compute_s, outcome
-            )
-            self._trace(self._tracing, trace, parts)
+            sent.trace(self._tracing, compute_s, judged)
 
-    def _trace(self, tracing: Tracing, batch: BatchTrace, parts: Parts) -> None:
-        """Tells of a batch before its callers go on; whatever comes of that is no reason to fail them."""
-        try:
-            tracing.batch_ended(
-                batch, [(waiting.context, waiting.arrived_at) for waiting, _ in parts if waiting.context]
-            )
-        except Exception:
-            _log.exception("tracing failed")
-
-    def _end_stuck_engine(self, lane: ServedLane, about: Callable[[], dict[str, Any]]) -> None:
-        message = "model %r: a batch ran for more than %g s; killing its engine"
-        _log.error(message, lane.model, self._batch_timeout_s, extra=about())
+    def _end_stuck_engine(self, sent: SentBatch) -> None:
+        lane, message = sent.lane, "model %r: a batch ran for more than %g s; killing its engine"
+        _log.error(message, lane.model, self._batch_timeout_s, extra=sent.about())
         self._metrics.hung_engines.labels(lane.model, "batch").inc()
         lane.runner.kill()
 
@@ -440,14 +412,3 @@ class Dispatcher:
     def _fail(self, id: int, error: BatchdError) -> None:
         if waiting := self._waiting.get(id):
             waiting.fail(error)
-
-
-def _about(lane: ServedLane, batch: Batch, parts: Parts) -> dict[str, Any]:
-    """What log lines about a batch carry: its requests, too."""
-    requests = [waiting.context.id.decode() for waiting, _ in parts if waiting.context]
-    return {"model": lane.model, "signature": lane.signature, "batch": batch.id, "requests": requests}
-
-
-def _bucket_name(batch: Batch) -> str:
-    """A batch's bucket as a label: rows x lengths; all that no bucket holds are one."""
-    return "none" if batch.bucket is None else "x".join(map(str, (batch.bucket.rows, *batch.bucket.lengths)))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from server.core.records import Reason
-from server.engines.batch_result import BatchResult, Example, Outputs
+from server.engines.batch_result import Example, OnBatch, Outputs
 from server.model_description import Bucket
 
 
@@ -66,10 +66,18 @@ class PredictReply:
 class BatchRunner(Protocol):
     """What the dispatcher needs of an engine process."""
 
-    async def run(
-        self, signature: str, rows: Sequence[Example], bucket: Bucket, owners: Sequence[int] = ()
-    ) -> BatchResult:
-        """Runs one batch; raises EngineDied if the process ends first. `owners` come back with the answers."""
+    def submit(
+        self, signature: str, rows: Sequence[Example], bucket: Bucket, owners: Sequence[int], done: OnBatch
+    ) -> None:
+        """Starts one batch, when none runs. `owners` come back with the answers.
+
+        `done` gets what came of it once, from the event loop or from `poll`: the result; EngineDied if the process
+        ends first; another error if the batch could not be run.
+        """
+        ...
+
+    def poll(self) -> None:
+        """Looks at once whether the batch is over."""
         ...
 
     def kill(self) -> None:

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter
 
-from server.engines.batch_result import BatchResult, Example, Outputs, RowError
+from server.engines.batch_result import BatchResult, Example, OnBatch, Outputs, RowError
 from server.engines.certify import TOLERANCES, array_difference
 from server.engines.settings import EngineSettings
 from server.metrics import Metrics
@@ -32,11 +32,17 @@ _log = logging.getLogger("batchd.shadow")
 OUTCOMES = ("equal", "different", "failed", "skipped")
 
 
-class ShadowEngine(BatchRunner, Protocol):
+class ShadowEngine(Protocol):
     """What is needed of an engine process; see `server.process.host.EngineProcess`."""
 
     async def start(self) -> ModelDescription:
         """Loads the model and returns when it is warm."""
+        ...
+
+    async def run(
+        self, signature: str, rows: Sequence[Example], bucket: Bucket, owners: Sequence[int] = ()
+    ) -> BatchResult:
+        """Runs one batch; a second call waits for the first."""
         ...
 
     async def close(self) -> None:
@@ -122,12 +128,18 @@ class MirroredRunner:
         self._live = live
         self._mirror = mirror
 
-    async def run(
-        self, signature: str, rows: Sequence[Example], bucket: Bucket, owners: Sequence[int] = ()
-    ) -> BatchResult:
-        result = await self._live.run(signature, rows, bucket, owners)
-        self._mirror(signature, rows, bucket, result)
-        return result
+    def submit(
+        self, signature: str, rows: Sequence[Example], bucket: Bucket, owners: Sequence[int], done: OnBatch
+    ) -> None:
+        def mirror_and_tell(outcome: BatchResult | Exception) -> None:
+            if isinstance(outcome, BatchResult):
+                self._mirror(signature, rows, bucket, outcome)
+            done(outcome)
+
+        self._live.submit(signature, rows, bucket, owners, mirror_and_tell)
+
+    def poll(self) -> None:
+        self._live.poll()
 
     def kill(self) -> None:
         self._live.kill()

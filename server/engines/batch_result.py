@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -81,3 +81,7 @@ def as_array(value: Any, dtype: str) -> Array:
 
 def _bytes(item: Any) -> bytes:
     return item.encode() if isinstance(item, str) else bytes(item)
+
+
+OnBatch: TypeAlias = Callable[[BatchResult | Exception], None]
+"""Is told what came of a batch: its result, or why there is none."""

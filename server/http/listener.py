@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import resource
 import socket
 from collections.abc import Iterator
@@ -14,14 +13,13 @@ from typing import Any, cast
 
 import uvicorn
 
+from server.http.accepting import Acceptor, Opening
 from server.http.application import ASGI
 from server.http.connections import Connections
-from server.http.handshake import Handshake, Handshakes
 from server.http.protocol import Protocol
 
-_log = logging.getLogger("batchd")
 _HANDOVER_S = 1.0
-"""How long the end waits for TLS handshakes that are going on; a quarter of its own time at most."""
+"""How long the end waits for connections that are being opened; a quarter of its own time at most."""
 
 _OTHER_DESCRIPTORS = 512
 """What the process needs besides connections: refused ones, engine processes, logs."""
@@ -47,7 +45,7 @@ class Listener(uvicorn.Server):
             )
         )
         self._connections = connections
-        self._handshakes: Handshakes | None = None
+        self._acceptor: Acceptor | None = None
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -55,14 +53,12 @@ class Listener(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begins to accept; with TLS, in our own way."""
-        if self.config.ssl is None:
-            await super().startup(sockets)
-            return
+        """Begins to accept, in our own way."""
         self.servers = []
-        self._handshakes = Handshakes(self._connections, self.config.ssl, self._protocol)
+        self._acceptor = Acceptor(self._connections, self.config.ssl, self._protocol)
         for listening in sockets or ():
-            self._handshakes.listen(listening)
+            listening.listen(self.config.backlog)
+            self._acceptor.listen(listening)
         self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -83,26 +79,16 @@ class Listener(uvicorn.Server):
 
     async def _stop_listening(self, listening: socket.socket, timeout_s: float) -> None:
         """Closes the socket after taking what the kernel had accepted, which it would reset otherwise."""
+        assert self._acceptor is not None
         with listening.dup() as last:
-            if self._handshakes is not None:
-                self._handshakes.close()
-            for server in self.servers:
-                server.close()
-            await asyncio.sleep(0)
+            self._acceptor.close()
             listening.close()
             last.setblocking(False)
             accepted = list(islice(_accepted(last), self.config.backlog))
-        if self._handshakes is not None:
-            self._handshakes.begin(accepted)
-            await self._handshakes.finish(timeout_s)
-            return
-        for connection in accepted:
-            try:
-                await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection)
-            except OSError as error:
-                _log.debug("a connection was gone before it was served: %s", error)
+        self._acceptor.begin(accepted)
+        await self._acceptor.finish(timeout_s)
 
-    def _protocol(self, in_place_of: Handshake | None = None) -> asyncio.Protocol:
+    def _protocol(self, in_place_of: Opening | None = None) -> asyncio.Protocol:
         return self.config.http_protocol_class(  # type: ignore[call-arg]  # a partial of Protocol
             in_place_of=in_place_of,
             config=self.config,

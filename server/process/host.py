@@ -19,13 +19,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 import msgspec
 
 from server import errors
-from server.engines.batch_result import BatchResult, Example, Outputs, RowError
+from server.engines.batch_result import BatchResult, Example, OnBatch, Outputs, RowError
 from server.engines.settings import EngineSettings
 from server.model_description import Bucket, ModelDescription
 from server.process.framing import Unframer, frame
@@ -52,6 +53,7 @@ _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 CHILD_MODULE = "server.process.child"
 _END_S = 2.0
 _LAST_LINES_S = 0.5
+_READ_BYTES = 1 << 16
 _decode = msgspec.msgpack.Decoder(FromChild).decode
 
 
@@ -84,7 +86,9 @@ class EngineProcess:
         self._inputs, self._outputs = Arena.create(), Arena.create()
         self._ready: asyncio.Future[ModelDescription] = loop.create_future()
         self._ready.add_done_callback(lambda ready: ready.cancelled() or ready.exception())
-        self._running: asyncio.Future[BatchResult] | None = None
+        self._socket: socket.socket | None = None
+        self._connection = _Connection(self)
+        self._done: OnBatch | None = None
         self._runs_since = 0.0
         self._pong: asyncio.Future[None] | None = None
         self._load_timeout_s = load_timeout_s
@@ -112,7 +116,8 @@ class EngineProcess:
         self.pid = self._child.pid
         self._read_stderr(self._child)
         loop = asyncio.get_running_loop()
-        self._transport, _ = await loop.create_unix_connection(lambda: _Connection(self), sock=ours)
+        self._socket = ours
+        self._transport, _ = await loop.create_unix_connection(lambda: self._connection, sock=ours)
         self._send(Load(self.source, self.settings))
         self._expect_progress()
         try:
@@ -133,7 +138,7 @@ class EngineProcess:
     @property
     def is_idle(self) -> bool:
         """Whether it is ready and runs no batch."""
-        return self.description is not None and not self.exited.done() and not self._run_lock.locked()
+        return self.description is not None and not self.exited.done() and self._done is None
 
     @property
     def is_lost(self) -> bool:
@@ -144,8 +149,7 @@ class EngineProcess:
     @property
     def batch_s(self) -> float:
         """Seconds that the running batch has taken; 0 without one."""
-        running = self._running is not None and not self._running.done()
-        return asyncio.get_running_loop().time() - self._runs_since if running else 0.0
+        return asyncio.get_running_loop().time() - self._runs_since if self._done is not None else 0.0
 
     async def ping(self) -> None:
         """Returns when the child's main thread has answered, or the child is gone."""
@@ -155,33 +159,51 @@ class EngineProcess:
         either: list[asyncio.Future[Any]] = [self._pong, self.exited]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
 
-    async def run(
-        self, signature: str, rows: Sequence[Example], bucket: Bucket, owners: Sequence[int] = ()
-    ) -> BatchResult:
-        """Runs one batch; a second call waits for the first. Raises EngineDied where the child ends first.
+    def submit(
+        self, signature: str, rows: Sequence[Example], bucket: Bucket, owners: Sequence[int], done: OnBatch
+    ) -> None:
+        """Starts one batch, when none runs; `done` gets its result, or EngineDied: once, and not from within.
 
         `owners` (row by row; else 0, 1, ...) lie beside the rows all the way, and come back beside the answers.
         """
-        description = self.description
-        described = description.signature(signature) if description is not None else None
+        described = self.description.signature(signature) if self.description is not None else None
         if described is None:
             raise errors.UnknownModel(f"there is no signature '{signature}' of {self.source.location} to run")
+        assert self._done is None, "a batch runs already"
+        loop = asyncio.get_running_loop()
+        # The socket closes before `exited` resolves; what is sent in between would wait for ever.
+        if self.exited.done() or self._transport is None or self._transport.is_closing():
+            loop.call_soon(done, self._died())
+            return
         dtypes = [tensor.dtype for tensor in described.inputs]
-        owners = owners or range(len(rows))
+        tensors = write_owned_rows(self._inputs, rows, dtypes, owners or range(len(rows)))
+        self._run_id += 1
+        self._done, self._runs_since = done, loop.time()
+        self._send(Run(self._run_id, signature, bucket, tensors))
+
+    def poll(self) -> None:
+        """Reads what the child has sent, without waiting for the loop to find out."""
+        if self._socket is None:
+            return
+        try:
+            data = self._socket.recv(_READ_BYTES, socket.MSG_DONTWAIT)
+        except OSError:  # nothing yet, or closed
+            return
+        if data:
+            self._connection.data_received(data)
+
+    async def run(
+        self, signature: str, rows: Sequence[Example], bucket: Bucket, owners: Sequence[int] = ()
+    ) -> BatchResult:
+        """Runs one batch; a second call waits for the first. Raises EngineDied where the child ends first."""
         async with self._run_lock:
-            # The socket closes before `exited` resolves; what is sent in between would wait for ever.
-            if self.exited.done() or self._transport is None or self._transport.is_closing():
-                raise self._died()
-            self._run_id += 1
-            loop = asyncio.get_running_loop()
-            self._running, self._runs_since = loop.create_future(), loop.time()
-            self._send(Run(self._run_id, signature, bucket, write_owned_rows(self._inputs, rows, dtypes, owners)))
+            ran: asyncio.Future[BatchResult] = asyncio.get_running_loop().create_future()
+            self.submit(signature, rows, bucket, owners, partial(_settle, ran))
             # A caller that gives up must not leave the arena to the next batch while the child reads it.
-            running = self._running
             try:
-                return await asyncio.shield(running)
+                return await asyncio.shield(ran)
             except asyncio.CancelledError:
-                await asyncio.wait([running])
+                await asyncio.wait([ran])
                 raise
 
     def kill(self) -> None:
@@ -297,18 +319,14 @@ class EngineProcess:
         return BatchResult(rows, done.stats, owners)
 
     def _finish(self, run_id: int, result: BatchResult | Exception) -> None:
-        running = self._running
-        if running is None or running.done() or run_id != self._run_id:
-            return
-        if isinstance(result, Exception):
-            running.set_exception(result)
-        else:
-            running.set_result(result)
+        done = self._done
+        if done is not None and run_id == self._run_id:
+            self._done = None
+            done(result)
 
     def _lost(self) -> None:
         """The socket is closed: the child is gone, or about to be."""
-        if self._running is not None and not self._running.done():
-            self._running.set_exception(self._died())
+        self._finish(self._run_id, self._died())
         self._reaper = asyncio.get_running_loop().create_task(self._reap())
 
     async def _reap(self) -> None:
@@ -347,6 +365,13 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._owner._lost()
+
+
+def _settle(ran: asyncio.Future[BatchResult], outcome: BatchResult | Exception) -> None:
+    if isinstance(outcome, BatchResult):
+        ran.set_result(outcome)
+    else:
+        ran.set_exception(outcome)
 
 
 def _reason(status: int) -> str:

@@ -10,9 +10,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from server.engines.batch_result import BatchResult, Example
+from server.engines.batch_result import BatchResult, Example, OnBatch
 from server.engines.settings import EngineSettings
 from server.errors import BatchdError, EngineDied
 from server.model_description import Bucket, ModelDescription
@@ -72,6 +73,16 @@ class EngineThread:
             raise EngineDied(f"the engine of {self.source.location} ended while it held the request")
         return replace(running.result(), owners=owners)
 
+    def submit(
+        self, signature: str, rows: Sequence[Example], bucket: Bucket, owners: Sequence[int], done: OnBatch
+    ) -> None:
+        """Starts one batch; `done` gets its result, or EngineDied once killed or closed."""
+        task = self._loop.create_task(self.run(signature, rows, bucket, owners))
+        task.add_done_callback(partial(_tell, done))
+
+    def poll(self) -> None:
+        """Nothing: the loop tells."""
+
     def kill(self) -> None:
         """Makes the engine look dead: pending and later batches raise EngineDied."""
         if not self.exited.done():
@@ -83,3 +94,8 @@ class EngineThread:
         self._thread.shutdown(wait=False)
         if self._worker is not None:
             self._worker.close()
+
+
+def _tell(done: OnBatch, ran: asyncio.Task[BatchResult]) -> None:
+    error = ran.exception()
+    done(error if isinstance(error, Exception) else ran.result())

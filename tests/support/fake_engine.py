@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from server.engines.batch_result import Array, BatchResult, BatchStats, Example, Outputs, RowError
+from server.engines.batch_result import Array, BatchResult, BatchStats, Example, OnBatch, Outputs, RowError
 from server.engines.settings import EngineSettings
 from server.errors import EngineDied
 from server.model_description import (
@@ -89,6 +89,16 @@ class FakeEngine:
             raise self.load_error
         self.pid = 4711
         return self.description
+
+    def submit(
+        self, signature: str, rows: Sequence[Example], bucket: Bucket, owners: Sequence[int], done: OnBatch
+    ) -> None:
+        """Runs one batch in a task; `done` gets the outcome."""
+        task = asyncio.get_running_loop().create_task(self.run(signature, rows, bucket, owners))
+        task.add_done_callback(lambda ran: done(ran.exception() or ran.result()))
+
+    def poll(self) -> None:
+        """Nothing: the loop tells."""
 
     async def run(
         self, signature: str, rows: Sequence[Example], bucket: Bucket, owners: Sequence[int] = ()

@@ -146,7 +146,7 @@ class Exhausted:
 async def test_without_descriptors_accepting_rests_and_says_so_once(made, tls, caplog):
     caplog.set_level(logging.WARNING, logger="batchd")
     async with running(tls=tls, a=FakeEngine) as service:
-        handshakes = service.listener._handshakes
+        handshakes = service.listener._acceptor
         exhausted = Exhausted(service.listening, times=2)
         handshakes._listening = exhausted
         assert (await ask(service, made)).status == 200

@@ -1,7 +1,9 @@
-"""Accepting connections that speak TLS: each counts, and has a deadline, from its first moment on.
+"""Accepting connections: many in one turn of the loop, and each counts from its first moment on.
 
-An asyncio server tells of a connection when its handshake is done. Until then it would be in no count and under no
-limit but the loop's own minute, and sockets that say nothing would take every descriptor that there is.
+The loop's own servers accept one connection a turn (libuv does, since 1.45). A turn that answers hundreds of requests
+takes tens of milliseconds, so callers who all came at once would wait for seconds before anybody read what they sent.
+And with TLS they tell of a connection only when its handshake is done: until then it would be in no count and under
+no limit but the loop's own minute, and sockets that say nothing would take every descriptor that there is.
 """
 
 from __future__ import annotations
@@ -17,14 +19,14 @@ from server.http.connections import Connections, Refusal
 
 _log = logging.getLogger("batchd")
 _ACCEPTED_AT_ONCE = 64
-"""What one turn of the loop accepts: a handshake begins with a few hundred microseconds of work."""
+"""What one turn of the loop accepts: a TLS handshake begins with a few hundred microseconds of work."""
 
 _ACCEPT_AGAIN_S = 0.5
 """How long accepting rests when the system has no descriptor left."""
 
 
-class Handshake:
-    """A connection until its handshake is done; then its protocol takes its place among the connections."""
+class Opening:
+    """A connection until it can be read, with TLS after the handshake; then its protocol takes its place."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
@@ -34,7 +36,7 @@ class Handshake:
         """There is no reply yet."""
 
     def end_if_idle(self, last_word: Refusal) -> None:
-        """Gives it up: nothing can be said before the handshake is done."""
+        """Gives it up: nothing can be said before it is open."""
         self.drop(last_word.reason)
 
     def end_half_sent(self, last_word: Refusal) -> None:
@@ -48,16 +50,16 @@ class Handshake:
             self.task.cancel()
 
 
-class Handshakes:
-    """Those that are going on. `protocol` makes the one of a connection, given the handshake whose place it takes."""
+class Acceptor:
+    """Accepts on one socket. `protocol` makes the one of a connection, given the opening whose place it takes."""
 
     def __init__(
-        self, connections: Connections, tls: ssl.SSLContext, protocol: Callable[[Handshake], asyncio.Protocol]
+        self, connections: Connections, tls: ssl.SSLContext | None, protocol: Callable[[Opening], asyncio.Protocol]
     ) -> None:
         self._connections = connections
         self._tls = tls
         self._protocol = protocol
-        self._going_on: set[asyncio.Task[None]] = set()
+        self._opening: set[asyncio.Task[None]] = set()
         self._listening: socket.socket | None = None
         self._resting: asyncio.TimerHandle | None = None
         self._is_short = False
@@ -77,23 +79,23 @@ class Handshakes:
             self._resting.cancel()
 
     def begin(self, accepted: Iterable[socket.socket]) -> None:
-        """Begins the handshakes of sockets that were accepted."""
+        """Opens connections that were accepted."""
         for each in accepted:
-            handshake = Handshake(self._connections)
-            self._connections.add(handshake)
+            opening = Opening(self._connections)
+            self._connections.add(opening)
             if self._connections.is_flooded:
-                self._connections.discard(handshake)
+                self._connections.discard(opening)
                 self._connections.count("limit")
                 each.close()
                 continue
-            handshake.task = asyncio.get_running_loop().create_task(self._shake(handshake, each))
-            self._going_on.add(handshake.task)
-            handshake.task.add_done_callback(self._going_on.discard)
+            opening.task = asyncio.get_running_loop().create_task(self._open(opening, each))
+            self._opening.add(opening.task)
+            opening.task.add_done_callback(self._opening.discard)
 
     async def finish(self, timeout_s: float) -> None:
-        """Waits for those that are going on."""
-        if self._going_on:
-            await asyncio.wait(self._going_on, timeout=timeout_s)
+        """Waits for those that aren't open yet."""
+        if self._opening:
+            await asyncio.wait(self._opening, timeout=timeout_s)
 
     def _accept(self) -> None:
         if self._listening is None:
@@ -126,15 +128,15 @@ class Handshakes:
         if self._listening is not None:
             asyncio.get_running_loop().add_reader(self._listening, self._accept)
 
-    async def _shake(self, handshake: Handshake, accepted: socket.socket) -> None:
-        loop, timeout_s = asyncio.get_running_loop(), self._connections.limits.header_timeout_s
+    async def _open(self, opening: Opening, accepted: socket.socket) -> None:
+        timeout_s = self._connections.limits.header_timeout_s if self._tls is not None else None
         try:
-            await loop.connect_accepted_socket(
-                partial(self._protocol, handshake), accepted, ssl=self._tls, ssl_handshake_timeout=timeout_s
+            await asyncio.get_running_loop().connect_accepted_socket(
+                partial(self._protocol, opening), accepted, ssl=self._tls, ssl_handshake_timeout=timeout_s
             )
         except Exception as error:  # whatever a client did, it concerns no other
             if isinstance(error, ConnectionAbortedError):  # the loop's, for the timeout
                 self._connections.count("header_timeout")
-            _log.debug("a TLS handshake failed: %s", error)
+            _log.debug("a connection did not open: %s", error)
         finally:
-            self._connections.discard(handshake)
+            self._connections.discard(opening)
