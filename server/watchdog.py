@@ -99,16 +99,17 @@ class Watchdog:
         self._pings: set[asyncio.Task[None]] = set()
 
     def start_engine(self, source: ModelSource, settings: EngineSettings) -> EngineProcess:
-        """Returns an engine process, not started yet, that is watched from now on until it is gone."""
+        """Returns an engine process, not started yet, that is watched from now on until it is gone and closed."""
         engine = self._engine(source, settings, self._load_timeout_s, self._on_load_hung)
         self._engines.add(engine)
-        engine.exited.add_done_callback(lambda _: self._engines.discard(engine))
         return engine
 
     async def run(self) -> None:
         """Watches, for ever."""
         while True:
             await asyncio.sleep(self._ping_interval_s)
+            # One that has ended counts as lost until its deployment knows, or readiness would have a gap.
+            self._engines = {each for each in self._engines if each.is_lost or not each.exited.done()}
             for engine in list(self._engines):
                 self.check(engine)
 

@@ -142,9 +142,9 @@ class EngineProcess:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it is gone, or about to be, unasked, and `exited` doesn't say so yet."""
+        """Whether it is gone, or about to be, unasked, and nobody has closed it yet."""
         is_cut = self._transport is not None and self._transport.is_closing()
-        return is_cut and not self._closed and not self.exited.done()
+        return is_cut and not self._closed
 
     @property
     def batch_s(self) -> float:
