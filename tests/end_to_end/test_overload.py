@@ -29,7 +29,8 @@ LANGUAGE, LISTOPS = (ROOT / "examples" / name / "model.py" for name in ("languag
 DEADLINE_S = 0.5
 OVERLOAD_S = 60.0
 ONCE_S = 20.0
-CONNECTIONS = 256
+CONNECTIONS = 1024
+"""Of each model: with too few of them an open loop is a closed one, and nothing is refused."""
 POISONED_EVERY = 100
 LEAVERS = Leavers(share=0.05, after_s=0.005, seed=7)
 LEAST_GOODPUT = 0.9
@@ -126,7 +127,8 @@ def test_every_request_is_accounted_for_and_nothing_grows(minute: Minute) -> Non
 
 
 @pytest.mark.xfail(
-    reason="on two cores, shared with the load's generator, reading and refusing so many takes what serving needs",
+    reason="the event loop is what is overloaded: a turn of it takes longer than the deadline, and admission knows "
+    "nothing of turns; few answers are in time",
     strict=False,
 )
 def test_those_let_in_are_on_time_and_nearly_as_many_as_at_once(minute: Minute) -> None:
@@ -189,7 +191,8 @@ def _open_loops(rates: Sequence[float], seconds: float) -> list[Pacer]:
 
 
 def _goodput(records: Sequence[Record], seconds: float) -> float:
-    """Right answers in time, a second; a refusal of a poisoned example is none."""
+    """Right answers in time, a second of what it took; a refusal of a poisoned example is none."""
+    seconds = max(seconds, *(record.done_s for record in records))
     return (
         sum(record.status == 200 and record.outcome == "ok" and _took_s(record) <= DEADLINE_S for record in records)
         / seconds
