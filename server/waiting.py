@@ -20,7 +20,10 @@ _NO_STATS = BatchStats()
 
 @dataclass(slots=True)
 class Waiting:
-    """A caller: its number in the queue, its examples, since when it waits, the answers so far, and where they go."""
+    """A caller: its number in the queue, its examples, since when it waits, the answers so far, and where they go.
+
+    `handed_at`: when all its answers were there.
+    """
 
     id: int
     future: asyncio.Future[PredictReply]
@@ -35,6 +38,7 @@ class Waiting:
     assembly_s: float = 0.0
     execute_s: float = 0.0
     split_s: float = 0.0
+    handed_at: float = 0.0
 
     def fail(self, error: BatchdError) -> None:
         """Hands an error to the caller, if it still waits."""

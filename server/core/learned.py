@@ -1,4 +1,4 @@
-"""Two figures that the scheduler learns besides the times of buckets: what batches cost in between, and how far to
+"""What is learned besides the times of buckets: what batches cost in between and replies at the end, and how far to
 trust a prediction.
 """
 
@@ -11,6 +11,9 @@ _LONGEST_SURPRISE = 3.0
 _LEAST_S = 0.001
 _NOTEWORTHY = 0.1
 """Plans are made anew when it has moved by this share since they were made."""
+
+_LONGER, _SHORTER = 0.05, 0.01
+"""Weight of the newest reply where it took longer than most, and where it didn't."""
 
 _PROMISES = 100
 """So many promises that were made with the same caution say whether it was enough."""
@@ -27,7 +30,8 @@ class Between:
     """Seconds that a device stands idle between two batches, whatever their size, though there is work.
 
     Messages to the engine's process and back, and turns of an event loop that has other things to do: a third of a
-    millisecond on an idle machine, ten times that on one which reads and refuses thousands of requests a second.
+    millisecond on an idle machine, ten times that on one which reads and refuses thousands of requests a second. And
+    what rows take that run alone because they failed, which says nothing about the batch's bucket.
     """
 
     def __init__(self, seconds: float = 0.0) -> None:
@@ -42,6 +46,20 @@ class Between:
         if abs(self._seconds - self.planned_s) > _NOTEWORTHY * self.planned_s:
             self.planned_s = self._seconds
             self.version += 1
+
+
+class Replying:
+    """Seconds from having an answer until its caller's reply is written: other callers' may come first.
+
+    What most callers wait at most: it follows long waits quickly and short ones slowly.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def learn(self, seconds: float) -> None:
+        """Takes note of what one caller waited."""
+        self.seconds += (seconds - self.seconds) * (_LONGER if seconds > self.seconds else _SHORTER)
 
 
 class Caution:

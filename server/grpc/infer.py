@@ -43,7 +43,7 @@ class InferCall:
     def read(self, lanes: Lanes[InferSignature], timeout_s: float) -> PredictRequest:
         """Returns the request. Raises BatchdError for what can't be answered."""
         message = self._message
-        wishes = read_wishes(_parameters(message.parameters, WISHES), self._arrived_at, timeout_s)
+        wishes = read_wishes(_parameters(message.parameters, WISHES), timeout_s)
         lane = self._lane = lanes.find(message.model_name, message.model_version, wishes.signature)
         self.metrics = lane.metrics
         rows = lane.codec.rows(self._arrays(lane.codec))
@@ -54,7 +54,7 @@ class InferCall:
             lane.model.name,
             lane.signature.name,
             rows,
-            wishes.deadline,
+            self._arrived_at + wishes.timeout_s,
             wishes.priority,
             message.id,
             attachment=lane.attachment,

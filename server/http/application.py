@@ -24,6 +24,7 @@ from server.http.openapi import ERRORS
 from server.http.predict import PATH, PredictFormat
 from server.http.refused import REQUEST
 from server.http.tfs import service as tfs
+from server.http.turns import Turns
 from server.http.v2 import infer, routes
 from server.metrics import CONTENT_TYPE, Metrics
 from server.observer import Observer
@@ -118,7 +119,7 @@ def create_application(
     observer: Observer | None = None,
 ) -> Application:
     """Returns the whole HTTP application for the models of a supervisor. `access`: who may do what."""
-    limits = BodyLimits(body_limit_bytes)
+    limits, turns = BodyLimits(body_limit_bytes), Turns()
     own = PredictFormat(supervisor, metrics, request_timeout_s=request_timeout_s, element_limit=element_limit)
     foreign: dict[str, Any] = {
         "request_timeout_s": request_timeout_s,
@@ -135,9 +136,9 @@ def create_application(
     _add_routes(app, supervisor, metrics)
     routes.add_routes(app, supervisor, metrics, limits)
     return Application(
-        Exchange(own.read, dispatcher, metrics, limits),
-        Exchange(v2.read, dispatcher, metrics, limits, compresses=True),
-        tfs.TfsService(v1, supervisor, dispatcher, metrics, limits),
+        Exchange(own.read, dispatcher, metrics, limits, turns),
+        Exchange(v2.read, dispatcher, metrics, limits, turns, compresses=True),
+        tfs.TfsService(v1, supervisor, dispatcher, metrics, limits, turns),
         app,
         Guard(access, metrics),
         observer,

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from server.dispatcher import Dispatcher
-from server.errors import BatchdError
+from server.errors import BatchdError, DeadlineUnreachable
 from server.http.body import BodyLimits, CallerLeft, CallerWatch, Headers, Receive, Scope, Send, read_body
 from server.http.errors import error_body, retry_after
+from server.http.turns import Turns
 from server.metrics import LaneMetrics, Metrics
 from server.prediction import PredictReply, PredictRequest
 from server.provenance import headers_of
@@ -32,17 +33,33 @@ JSON = (b"content-type", b"application/json")
 _COMPRESSED_FROM_BYTES = 1024
 _IN_A_THREAD_FROM_BYTES = 64 * 1024
 _ENCODERS = {b"gzip": 31, b"deflate": 15}
+_SOON_S = 0.02
+"""Who waits longer than that before being read is told so; whose time is over sooner had next to none."""
 
 
 @dataclass(slots=True)
 class Arrival:
-    """A request that has arrived whole. The protocol sets `metrics` as soon as it knows who is asked."""
+    """A request that has arrived whole. The protocol sets `metrics` as soon as it knows who is asked.
+
+    `at`: when it was read; `waits_since`: since when it may have waited for that, from which its deadline counts.
+    """
 
     path: str
     headers: Headers
     body: bytes
     at: float
+    waits_since: float
     metrics: LaneMetrics | None = None
+
+    def deadline(self, timeout_s: float) -> float:
+        """Returns by when it must be answered. Raises DeadlineUnreachable if its time was over before it was read."""
+        deadline, waited_s = self.waits_since + timeout_s, self.at - self.waits_since
+        if deadline <= self.at and waited_s > _SOON_S:
+            raise DeadlineUnreachable(
+                f"too many requests arrive: this one may have waited {waited_s:.3g} s before it was read, and its time "
+                f"was over after {timeout_s:.3g} s; come later, or allow more time"
+            )
+        return deadline
 
     def header(self, name: bytes) -> bytes | None:
         """Returns the value of a header, by its lower-case name."""
@@ -65,6 +82,7 @@ class Exchange:
         dispatcher: Dispatcher,
         metrics: Metrics,
         limits: BodyLimits,
+        turns: Turns,
         *,
         compresses: bool = False,
     ) -> None:
@@ -72,6 +90,7 @@ class Exchange:
         self._dispatcher = dispatcher
         self._metrics = metrics
         self._limits = limits
+        self._turns = turns
         self._compresses = compresses
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -89,7 +108,9 @@ class Exchange:
             self._metrics.count_unplaced(error.status, error.outcome)
             await reply_error(send, error)
             return
-        await self._answer(Arrival(scope["path"], scope["headers"], body, time.monotonic()), receive, send)
+        now = time.monotonic()
+        arrival = Arrival(scope["path"], scope["headers"], body, now, self._turns.waits_since(scope, now))
+        await self._answer(arrival, receive, send)
 
     async def _answer(self, arrival: Arrival, receive: Receive, send: Send) -> None:
         try:

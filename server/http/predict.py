@@ -50,7 +50,7 @@ class PredictFormat:
         envelope = read_envelope(self._decoder, arrival.body)
         lane = self._find_lane(arrival.path[len(PATH) + 1 :], envelope)
         arrival.metrics = lane.metrics
-        deadline = arrival.at + self._timeout_s(envelope)
+        deadline = arrival.deadline(self._timeout_s(envelope))
         example = lane.codec.read(envelope.inputs)
         request = PredictRequest(lane.model.name, lane.signature.name, (example,), deadline, attachment=lane.attachment)
         return request, partial(self._write, lane)

@@ -32,6 +32,7 @@ from server.http.cycle import AskingCycle, Cycle
 from server.http.half_closed import HalfClosed
 from server.http.lingering import LingeringTransport
 from server.http.refused import REQUEST, refused_head
+from server.http.turns import POLLED_AT
 from server.request_context import RequestContext, request_of
 
 _BODY_PROGRESS_BYTES = 1024
@@ -236,6 +237,7 @@ class Protocol(HttpToolsProtocol):
             self._phase = _NONE
             self._deaf = len(self.pipeline) >= _PIPELINE_LIMIT
             cycle = self.cycle
+            cycle.scope[POLLED_AT] = self.loop.time()
             if not cycle.response_complete:
                 cycle.more_body = False
                 cycle.message_event.set()

@@ -25,15 +25,15 @@ UNSUPPORTED = ("classification", "shared_memory_region")
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """The request's parameters. `deadline`: in the dispatcher's time. `priority`: higher goes first."""
+    """The request's parameters. `timeout_s`: how long it may take. `priority`: higher goes first."""
 
     signature: str
-    deadline: float
+    timeout_s: float
     priority: int
     binary_outputs: bool
 
 
-def read_wishes(parameters: Mapping[str, Any], arrived_at: float, timeout_s: float) -> Wishes:
+def read_wishes(parameters: Mapping[str, Any], timeout_s: float) -> Wishes:
     """Reads `timeout` (µs, 0: the server's), `priority` (1 goes first, 0 last), `signature`, `binary_data_output`."""
     timeout_us = _number(parameters, "timeout")
     priority = _number(parameters, "priority")
@@ -42,7 +42,7 @@ def read_wishes(parameters: Mapping[str, Any], arrived_at: float, timeout_s: flo
         raise InvalidInput(f"parameter 'signature' must be a string, got {shown(signature)}")
     return Wishes(
         signature=signature,
-        deadline=arrived_at + (timeout_us / 1e6 if timeout_us else timeout_s),
+        timeout_s=timeout_us / 1e6 if timeout_us else timeout_s,
         priority=max(0, _LAST_PRIORITY - priority) if priority else 0,
         binary_outputs=parameters.get("binary_data_output") is True,
     )

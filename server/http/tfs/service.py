@@ -21,6 +21,7 @@ from server.http.exchange import JSON, Arrival, Exchange, Write, reply_error, re
 from server.http.nonfinite import Nonfinite
 from server.http.tfs.metadata import meant, metadata, status
 from server.http.tfs.values import TfsCodec
+from server.http.turns import Turns
 from server.lanes import Lane, Lanes
 from server.metrics import Metrics
 from server.prediction import PredictReply, PredictRequest
@@ -76,9 +77,9 @@ class TfsFormat:
             raise InvalidInput("give one of 'instances' and 'inputs', not both" if rows else _NO_VALUES)
         lane = self._lanes.find(asked["model"], _version(asked), meant(envelope.signature_name))
         arrival.metrics = lane.metrics
+        deadline = arrival.deadline(self._request_timeout_s)
         read = lane.codec.read_instances if rows else lane.codec.read_columns
         examples = read(envelope.instances if rows else envelope.inputs)
-        deadline = arrival.at + self._request_timeout_s
         request = PredictRequest(lane.model.name, lane.signature.name, examples, deadline, attachment=lane.attachment)
         return request, partial(self._write, lane, rows)
 
@@ -96,10 +97,16 @@ class TfsService:
     """The ASGI application beneath `/v1/models`."""
 
     def __init__(
-        self, format: TfsFormat, supervisor: Supervisor, dispatcher: Dispatcher, metrics: Metrics, limits: BodyLimits
+        self,
+        format: TfsFormat,
+        supervisor: Supervisor,
+        dispatcher: Dispatcher,
+        metrics: Metrics,
+        limits: BodyLimits,
+        turns: Turns,
     ) -> None:
         self._supervisor = supervisor
-        self._predict = Exchange(format.read, dispatcher, metrics, limits)
+        self._predict = Exchange(format.read, dispatcher, metrics, limits, turns)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""

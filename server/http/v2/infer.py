@@ -109,11 +109,12 @@ class InferFormat:
         json_text, binary = _split(arrival.body, arrival.header(_HEADER))
         check_elements(json_text, self._element_limit)
         envelope = read_envelope(self._decoder, json_text, tokens=True)
-        wishes = read_wishes(envelope.parameters or {}, arrival.at, self._request_timeout_s)
+        wishes = read_wishes(envelope.parameters or {}, self._request_timeout_s)
         asked = PATH.fullmatch(arrival.path)
         assert asked is not None
         lane = self._lanes.find(asked["model"], asked["version"] or "", wishes.signature)
         arrival.metrics = lane.metrics
+        deadline = arrival.deadline(wishes.timeout_s)
         rows = lane.codec.rows(self._read_inputs(lane.codec, envelope.inputs, binary))
         wanted = envelope.outputs or ()
         outputs = lane.codec.choose_outputs(wish.name for wish in wanted)
@@ -122,7 +123,7 @@ class InferFormat:
             lane.model.name,
             lane.signature.name,
             rows,
-            wishes.deadline,
+            deadline,
             wishes.priority,
             envelope.id,
             attachment=lane.attachment,
