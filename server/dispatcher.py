@@ -31,7 +31,6 @@ from functools import partial
 from math import inf
 
 from server.attached import Attached, ServedLane
-from server.core.learned import Replying
 from server.core.records import Batch, LaneSettings, Reason, Request, RunBatch, WaitUntil
 from server.core.scheduler import Scheduler
 from server.engines.batch_result import BatchResult
@@ -96,7 +95,6 @@ class Dispatcher:
         self._sent: SentBatch | None = None
         self._looked_at = -inf
         self._late_at = inf
-        self._replying = Replying()
         self._emptied = asyncio.Event()
         metrics.queue_bytes.set_function(lambda: self._core.bytes_queued)
         metrics.in_flight.set_function(lambda: len(self._waiting))
@@ -173,8 +171,7 @@ class Dispatcher:
         lengths = [lane.measure(example) for example in examples] if lane.is_measured else ()
         size_bytes = sum(map(lane.bytes_of, examples))
         self._refuse_too_large(size_bytes)
-        back_by = request.deadline - self._replying.seconds
-        queued = Request(id, lane.key, count, lengths, back_by, request.priority, size_bytes)
+        queued = Request(id, lane.key, count, lengths, request.deadline, request.priority, size_bytes)
         if refusal := self._core.add(queued, now):
             raise refused(refusal)
         loop = asyncio.get_running_loop()
@@ -186,9 +183,7 @@ class Dispatcher:
             # What it starts runs for other requests, too: in the context of this one it would be logged as its own.
             loop.call_soon(self._step, context=self._of_no_request)
         try:
-            reply = await waiting.future
-            self._replying.learn(self._clock() - waiting.handed_at)
-            return reply
+            return await waiting.future
         except asyncio.CancelledError:
             self._core.cancel(id)
             raise
@@ -385,9 +380,7 @@ class Dispatcher:
         self._step()
         if isinstance(judged, BatchResult):
             self._count(lane, judged, compute_s)
-            now = self._clock()
             for waiting, _ in parts:
-                waiting.handed_at = now
                 waiting.answer(batch, sent.bucket, judged.stats.padding_ratio, sent.reason, lane.reproducible)
         for waiting, failure in failures:
             waiting.fail(failure)

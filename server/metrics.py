@@ -270,6 +270,7 @@ class Metrics:
             registry=registry,
         )
         self._lanes: dict[tuple[str, str, str, str], LaneMetrics] = {}
+        self._unplaced: dict[tuple[int, str], tuple[Counter, Counter]] = {}
 
     def lane(self, model: str, signature: str, engine: str, version: str = "1") -> LaneMetrics:
         """Returns the metrics of one lane; always the same object for the same labels."""
@@ -281,8 +282,13 @@ class Metrics:
 
     def count_unplaced(self, code: int, reason: str = "failed") -> None:
         """Counts a request that was answered before its model and signature were known."""
-        self.requests.labels("", "", "", "", str(code)).inc()
-        self.failures.labels("", "", "", "", str(code), reason).inc()
+        counters = self._unplaced.get((code, reason))
+        if counters is None:
+            nobody = ("", "", "", "", str(code))
+            counters = self.requests.labels(*nobody), self.failures.labels(*nobody, reason)
+            self._unplaced[code, reason] = counters
+        for counter in counters:
+            counter.inc()
 
     def tally(self, model: str, version: str) -> Tally:
         """Returns the sums over all lanes of a model's version."""

@@ -20,10 +20,7 @@ _NO_STATS = BatchStats()
 
 @dataclass(slots=True)
 class Waiting:
-    """A caller: its number in the queue, its examples, since when it waits, the answers so far, and where they go.
-
-    `handed_at`: when all its answers were there.
-    """
+    """A caller: its number in the queue, its examples, since when it waits, the answers so far, and where they go."""
 
     id: int
     future: asyncio.Future[PredictReply]
@@ -38,7 +35,6 @@ class Waiting:
     assembly_s: float = 0.0
     execute_s: float = 0.0
     split_s: float = 0.0
-    handed_at: float = 0.0
 
     def fail(self, error: BatchdError) -> None:
         """Hands an error to the caller, if it still waits."""

@@ -1,4 +1,4 @@
-"""What is learned besides the times of buckets: what batches cost in between and replies at the end, and how far to
+"""Two figures that the scheduler learns besides the times of buckets: what batches cost in between, and how far to
 trust a prediction.
 """
 
@@ -11,9 +11,6 @@ _LONGEST_SURPRISE = 3.0
 _LEAST_S = 0.001
 _NOTEWORTHY = 0.1
 """Plans are made anew when it has moved by this share since they were made."""
-
-_LONGER, _SHORTER = 0.05, 0.01
-"""Weight of the newest reply where it took longer than most, and where it didn't."""
 
 _PROMISES = 100
 """So many promises that were made with the same caution say whether it was enough."""
@@ -46,20 +43,6 @@ class Between:
         if abs(self._seconds - self.planned_s) > _NOTEWORTHY * self.planned_s:
             self.planned_s = self._seconds
             self.version += 1
-
-
-class Replying:
-    """Seconds from having an answer until its caller's reply is written: other callers' may come first.
-
-    What most callers wait at most: it follows long waits quickly and short ones slowly.
-    """
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def learn(self, seconds: float) -> None:
-        """Takes note of what one caller waited."""
-        self.seconds += (seconds - self.seconds) * (_LONGER if seconds > self.seconds else _SHORTER)
 
 
 class Caution:

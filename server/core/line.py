@@ -20,7 +20,8 @@ class Entry:
 
     `priority`: the request's, within bounds. `order`: its place among all requests of the lane, smaller first.
     `rows_left`: rows that have not been sent. `at_most_s`: seconds to clear it row by row, which is more than it
-    adds to any queue. `promised`: let in because a prediction said that it would be on time; the version of
+    adds to any queue. `pieces`: until it has left; they refer to it, and circles wait for the collector of garbage.
+    `promised`: let in because a prediction said that it would be on time; the version of
     the caution that this was said with, else None.
     """
 

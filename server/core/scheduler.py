@@ -132,6 +132,7 @@ class Scheduler:
         entry = Entry(request, now, priority, (now - priority * HEAD_START_S, self._serial), request.n)
         lane.divide(entry)
         if refusal := self._refusal(entry, lane, now):
+            entry.pieces.clear()
             return refusal
         self._clear_at_most_s += entry.at_most_s
         self._live[request.id] = entry
@@ -199,6 +200,7 @@ class Scheduler:
             if entry is not None and not entry.rows_left:
                 if lane and entry.promised is not None:
                     lane.caution.kept(entry.promised)
+                entry.pieces.clear()
                 del self._live[part.request_id]
 
     def drain(self) -> None:
@@ -271,6 +273,7 @@ class Scheduler:
             self.rows_queued -= entry.rows_left
             self.bytes_queued -= entry.request.bytes
         lane.remove(entry)
+        entry.pieces.clear()
 
     def _note_shares(self, now: float) -> None:
         """Takes note of how the device was shared since the last batch was sent."""

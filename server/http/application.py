@@ -117,9 +117,13 @@ def create_application(
     element_limit: int = 4 * 1024 * 1024,
     nonfinite: Nonfinite = "token",
     observer: Observer | None = None,
+    turns: Turns | None = None,
 ) -> Application:
-    """Returns the whole HTTP application for the models of a supervisor. `access`: who may do what."""
-    limits, turns = BodyLimits(body_limit_bytes), Turns()
+    """Returns the whole HTTP application for the models of a supervisor.
+
+    `access`: who may do what. `turns`: those of the connections that requests come by.
+    """
+    limits, turns = BodyLimits(body_limit_bytes), turns or Turns()
     own = PredictFormat(supervisor, metrics, request_timeout_s=request_timeout_s, element_limit=element_limit)
     foreign: dict[str, Any] = {
         "request_timeout_s": request_timeout_s,

@@ -1,8 +1,7 @@
-"""Reading a request's body, up to the limits, and seeing its caller leave."""
+"""Reading a request's body, up to the limits."""
 
 from __future__ import annotations
 
-import asyncio
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass
@@ -15,9 +14,6 @@ Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
-
-WATCH_AFTER_S = 0.02
-"""A task that watches for the caller to leave costs some 15 µs: requests answered sooner don't get one."""
 
 _ENCODINGS = {b"gzip": 31, b"x-gzip": 31, b"deflate": 15}
 """zlib's window bits of each Content-Encoding; `deflate` is the zlib format."""
@@ -69,37 +65,6 @@ def check_elements(json_text: bytes | memoryview, limit: int) -> None:
     """Raises PayloadTooLarge for JSON of more values than the limit: its commas, so that it needs no parsing."""
     if len(json_text) > 2 * limit and bytes(json_text).count(b",") >= limit:
         raise PayloadTooLarge(f"the request has more than {limit} values; send it in pieces, or send binary tensors")
-
-
-class CallerWatch:
-    """Cancels the current task when the caller leaves; a `with` block around the wait for an answer."""
-
-    def __init__(self, receive: Receive) -> None:
-        self._receive = receive
-        self._loop = asyncio.get_running_loop()
-        self._waiting_task = asyncio.current_task()
-        self._watching: asyncio.Task[None] | None = None
-        self._left = False
-
-    def __enter__(self) -> None:
-        self._timer = self._loop.call_later(WATCH_AFTER_S, self._start)
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        self._timer.cancel()
-        if self._watching is not None:
-            self._watching.cancel()
-        if self._left and kind is asyncio.CancelledError and self._waiting_task is not None:
-            self._waiting_task.uncancel()
-            raise CallerLeft from None
-
-    def _start(self) -> None:
-        self._watching = self._loop.create_task(self._watch())
-
-    async def _watch(self) -> None:
-        message = await self._receive()
-        if message["type"] == "http.disconnect" and self._waiting_task is not None:
-            self._left = True
-            self._waiting_task.cancel()
 
 
 def _decompress(body: bytes, encoding: bytes, limit: int) -> bytes:

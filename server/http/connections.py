@@ -22,6 +22,7 @@ from typing import Protocol
 
 from server.http.errors import error_body
 from server.http.refused import RefusedRequests
+from server.http.turns import Turns
 from server.request_context import REQUEST_ID
 
 LINGER_S = 1.0
@@ -57,11 +58,12 @@ class ConnectionLimits:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A reply that ends its connection. `reason`: what the metric calls it."""
+    """A reply that a connection gives by itself. `reason`: what the metric calls it. `ends`: the connection with it."""
 
     status: int
     reason: str
     message: str
+    ends: bool = True
 
     def reply(self, request_id: bytes) -> bytes:
         """The whole reply as it is sent."""
@@ -73,7 +75,7 @@ class Refusal:
                 b"content-length: %d\r\n" % len(body),
                 b"%s: %s\r\n" % (REQUEST_ID, request_id),
                 _RETRY_AFTER if self.status == 503 else b"",
-                b"connection: close\r\n\r\n",
+                b"connection: close\r\n\r\n" if self.ends else b"\r\n",
                 body,
             )
         )
@@ -81,6 +83,9 @@ class Refusal:
 
 MALFORMED = Refusal(400, "malformed", "this is not a valid HTTP request")
 STOPPING = Refusal(503, "stopping", "the server is shutting down; the request was not run; try again")
+BUSY = Refusal(
+    503, "busy", "too many requests arrive at once, and this one would be late; it was not read; try again", ends=False
+)
 
 
 class Connection(Protocol):
@@ -106,7 +111,7 @@ class Connection(Protocol):
 class Connections:
     """All connections of one server. `count` hears the reason of each that the server ends before its client does.
 
-    `refused`: told of the requests that connections refuse.
+    `refused`: told of the requests that connections refuse. `turns`: those in which requests are read.
     """
 
     def __init__(
@@ -114,8 +119,10 @@ class Connections:
         limits: ConnectionLimits,
         count: Callable[[str], None] = lambda reason: None,
         refused: RefusedRequests | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self.limits = limits
+        self.turns = turns or Turns()
         self.refused = refused or RefusedRequests()
         self.closing = False
         self._open: set[Connection] = set()

@@ -7,11 +7,20 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from server.http.errors import error_body
+from server.http.leaving import Leaving
 from server.request_context import REQUEST_ID, current_request, new_request_id
 
 
 class Cycle(RequestResponseCycle):
     """One request and its reply."""
+
+    leaving: Leaving
+
+    def leave(self) -> None:
+        """Its caller has left, or has its reply from the connection: whoever works for it is told."""
+        self.disconnected = True
+        self.message_event.set()
+        self.leaving.tell()
 
     async def send_500_response(self) -> None:
         """Answers for an application that failed without an answer."""

@@ -18,8 +18,9 @@ from typing import TypeAlias
 
 from server.dispatcher import Dispatcher
 from server.errors import BatchdError, DeadlineUnreachable
-from server.http.body import BodyLimits, CallerLeft, CallerWatch, Headers, Receive, Scope, Send, read_body
+from server.http.body import BodyLimits, CallerLeft, Headers, Receive, Scope, Send, read_body
 from server.http.errors import error_body, retry_after
+from server.http.leaving import CallerWatch
 from server.http.turns import Turns
 from server.metrics import LaneMetrics, Metrics
 from server.prediction import PredictReply, PredictRequest
@@ -34,14 +35,14 @@ _COMPRESSED_FROM_BYTES = 1024
 _IN_A_THREAD_FROM_BYTES = 64 * 1024
 _ENCODERS = {b"gzip": 31, b"deflate": 15}
 _SOON_S = 0.02
-"""Who waits longer than that before being read is told so; whose time is over sooner had next to none."""
+"""Where reading and replying takes less, a deadline that is missed by it has been next to none."""
 
 
 @dataclass(slots=True)
 class Arrival:
     """A request that has arrived whole. The protocol sets `metrics` as soon as it knows who is asked.
 
-    `at`: when it was read; `waits_since`: since when it may have waited for that, from which its deadline counts.
+    `at`: when it was read; `waits_since`: since when it may have waited for that.
     """
 
     path: str
@@ -49,17 +50,21 @@ class Arrival:
     body: bytes
     at: float
     waits_since: float
+    turns: Turns
     metrics: LaneMetrics | None = None
 
     def deadline(self, timeout_s: float) -> float:
-        """Returns by when it must be answered. Raises DeadlineUnreachable if its time was over before it was read."""
-        deadline, waited_s = self.waits_since + timeout_s, self.at - self.waits_since
-        if deadline <= self.at and waited_s > _SOON_S:
-            raise DeadlineUnreachable(
-                f"too many requests arrive: this one may have waited {waited_s:.3g} s before it was read, and its time "
-                f"was over after {timeout_s:.3g} s; come later, or allow more time"
-            )
-        return deadline
+        """Returns by when its answer must be there. Raises DeadlineUnreachable if that can't be, whoever is asked."""
+        self.turns.allow(timeout_s)
+        lost_s = self.at - self.waits_since + self.turns.reply_s(self.at)
+        if lost_s < timeout_s or lost_s < _SOON_S:
+            return self.at + timeout_s - lost_s
+        if self.metrics is not None:
+            self.metrics.outcomes(DeadlineUnreachable.outcome).inc()
+        raise DeadlineUnreachable(
+            f"too many requests arrive at once for this deadline: reading this one and replying takes {lost_s:.3g} s "
+            f"of its {timeout_s:.3g} s; come later, or allow more time"
+        )
 
     def header(self, name: bytes) -> bytes | None:
         """Returns the value of a header, by its lower-case name."""
@@ -109,13 +114,14 @@ class Exchange:
             await reply_error(send, error)
             return
         now = time.monotonic()
-        arrival = Arrival(scope["path"], scope["headers"], body, now, self._turns.waits_since(scope, now))
-        await self._answer(arrival, receive, send)
+        waits_since = self._turns.waits_since(scope, now)
+        arrival = Arrival(scope["path"], scope["headers"], body, now, waits_since, self._turns)
+        await self._answer(arrival, scope, send)
 
-    async def _answer(self, arrival: Arrival, receive: Receive, send: Send) -> None:
+    async def _answer(self, arrival: Arrival, scope: Scope, send: Send) -> None:
         try:
             request, write = self._read(arrival)
-            with CallerWatch(receive):
+            with CallerWatch(scope):
                 reply = await self._dispatcher.predict(request)
             answered_at = time.monotonic()
             body, headers = write(reply)

@@ -23,6 +23,11 @@ class LingeringTransport:
         self.pause_reading = transport.pause_reading
         self.resume_reading = transport.resume_reading
 
+    def lose(self) -> None:
+        """The connection is lost."""
+        self.is_ended = True
+        self._on_end = _nothing
+
     def is_closing(self) -> bool:
         """Whether nothing more may be written."""
         return self.is_ended or self._transport.is_closing()
@@ -46,3 +51,7 @@ class LingeringTransport:
             self._transport.close()
         else:
             self._on_end()
+
+
+def _nothing() -> None:
+    """Takes the place of what would refer back to the protocol, so that both are gone at once."""

@@ -13,7 +13,8 @@ There is one timer a connection. Deadlines move with every request, the timer do
 deadline, and is set anew when it finds that it was early. A request that arrives whole and is answered touches none.
 
 Requests that arrive behind an unanswered one wait, and no more is read. What can't be understood is answered in its
-turn, behind the replies to what came before it; nothing that follows it is read as a request.
+turn, behind the replies to what came before it; nothing that follows it is read as a request. Where more arrive than a
+turn of the loop can answer in time (`turns.py`), the surplus is refused here, unread, and its connections stay.
 """
 
 from __future__ import annotations
@@ -25,14 +26,15 @@ from typing import Any
 
 import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from server.http.connections import LINGER_S, MALFORMED, Connection, Connections, Refusal
+from server.http.connections import BUSY, LINGER_S, MALFORMED, STOPPING, Connection, Connections, Refusal
 from server.http.cycle import AskingCycle, Cycle
 from server.http.half_closed import HalfClosed
+from server.http.leaving import LEAVING, Leaving
 from server.http.lingering import LingeringTransport
 from server.http.refused import REQUEST, refused_head
-from server.http.turns import POLLED_AT
+from server.http.turns import READ_AT
 from server.request_context import RequestContext, request_of
 
 _BODY_PROGRESS_BYTES = 1024
@@ -40,8 +42,12 @@ _WRITE_PROGRESS_BYTES = 64 * 1024
 _PIPELINE_LIMIT = 64
 """Requests that wait behind one that is being answered; one chunk of the socket could hold thousands."""
 
-_NONE, _HEAD, _BODY = range(3)
-"""How far the request that arrives last has come: there is none, or it is whole; its head; its body."""
+_NONE, _HEAD, _BODY, _UNREAD = range(4)
+"""How far the request that arrives last has come: there is none, or it is whole; its head; its body; or the body of
+one that is refused whatever it says."""
+
+_ADMIN = b"/v2/repository/"
+"""Where requests go that are served however busy the server is; so is all that isn't a POST."""
 
 
 class Protocol(HttpToolsProtocol):
@@ -56,8 +62,9 @@ class Protocol(HttpToolsProtocol):
         self._deaf = False
         self._refusal: Refusal | None = None
         self._last_word: bytes | None = None
-        self._running: RequestResponseCycle | None = None
-        self._held_open: RequestResponseCycle | None = None
+        self.cycle: Cycle
+        self._running: Cycle | None = None
+        self._held_open: Cycle | None = None
         self._header_limit = self._limits.header_count
         self._head_bytes = self._body_bytes = 0
         self._read_by = self._write_by = self._timer_at = inf
@@ -91,9 +98,11 @@ class Protocol(HttpToolsProtocol):
         if self._half_closed is not None:
             self._half_closed.stop()
         self._deaf = True
-        self.transport.is_ended = True  # type: ignore[attr-defined]  # our LingeringTransport
+        self.transport.lose()  # type: ignore[attr-defined]  # our LingeringTransport
         self._abandon()
         super().connection_lost(exc)
+        # Nothing that is left refers to it, so that it needn't wait for the collector of garbage.
+        self.cycle = self._running = self._held_open = self._half_closed = None  # type: ignore[assignment]
 
     def eof_received(self) -> bool:  # type: ignore[override]  # uvicorn returns nothing
         """The client sends no more; True keeps the connection for the replies that it still waits for."""
@@ -128,7 +137,7 @@ class Protocol(HttpToolsProtocol):
             self._refuse(self._refusal or MALFORMED)
             return
         phase = self._phase
-        if phase == _BODY:
+        if phase >= _BODY:
             self._note_body()
         elif phase == _HEAD:
             self._note_head(began)
@@ -145,7 +154,7 @@ class Protocol(HttpToolsProtocol):
             self._refuse(self._shared.head_too_large)
 
     def _note_body(self) -> None:
-        if self._body_bytes >= _BODY_PROGRESS_BYTES and not self.cycle.response_complete:
+        if self._body_bytes >= _BODY_PROGRESS_BYTES and (self._phase == _UNREAD or not self.cycle.response_complete):
             self._body_bytes = 0
             self._wait_until(self.loop.time() + self._limits.body_timeout_s)
 
@@ -179,10 +188,14 @@ class Protocol(HttpToolsProtocol):
             return
         if self._head_bytes > self._limits.header_bytes:  # with what else arrived, so it may be
             self._check_header_bytes()
+        if self._is_surplus():
+            self._phase, self._body_bytes = _UNREAD, _BODY_PROGRESS_BYTES
+            return
         parser, scope = self.parser, self.scope
         version: str = parser.get_http_version()
         url = httptools.parse_url(self.url)
         path = url.path.decode("ascii")
+        keys: dict[str, Any] = scope  # type: ignore[assignment]  # uvicorn's own type allows no keys of ours
         scope["method"] = parser.get_method().decode("ascii")
         scope["http_version"] = version
         scope["path"] = urllib.parse.unquote(path) if "%" in path else path
@@ -202,6 +215,7 @@ class Protocol(HttpToolsProtocol):
             keep_alive=version != "1.0" and parser.should_keep_alive(),
             on_response=self.on_response_complete,
         )
+        cycle.leaving = keys[LEAVING] = Leaving(self.flow.resume_reading)
         is_last = self._shared.closing
         self.cycle, self._phase = cycle, _BODY
         self._body_bytes = _BODY_PROGRESS_BYTES  # to have the head is progress
@@ -217,6 +231,14 @@ class Protocol(HttpToolsProtocol):
         if is_last and cycle.keep_alive:
             self._close_after(cycle)
 
+    def _is_surplus(self) -> bool:
+        """Whether the request comes to be refused: only one whose connection waits for nothing else, and can go on."""
+        if self.parser.get_method() != b"POST" or self.url.startswith(_ADMIN) or self.expect_100_continue:
+            return False
+        if self._is_answering() or self._shared.closing or not self.parser.should_keep_alive():
+            return False
+        return not self._shared.turns.admits()
+
     def _check_header_bytes(self) -> None:
         if sum(len(name) + len(value) for name, value in self.headers) > self._limits.header_bytes:
             self._stop_parsing(self._shared.head_too_large)
@@ -230,6 +252,8 @@ class Protocol(HttpToolsProtocol):
             if len(cycle.body) > HIGH_WATER_LIMIT:
                 self.flow.pause_reading()
             cycle.message_event.set()
+        elif self._phase == _UNREAD:
+            self._body_bytes += len(body)
 
     def on_message_complete(self) -> None:
         """The request is whole."""
@@ -237,10 +261,22 @@ class Protocol(HttpToolsProtocol):
             self._phase = _NONE
             self._deaf = len(self.pipeline) >= _PIPELINE_LIMIT
             cycle = self.cycle
-            cycle.scope[POLLED_AT] = self.loop.time()
+            scope: Any = cycle.scope  # which uvicorn allows no keys of ours
+            scope[READ_AT] = self._shared.turns.read()
             if not cycle.response_complete:
                 cycle.more_body = False
                 cycle.message_event.set()
+        elif self._phase == _UNREAD:
+            self._refuse_surplus()
+
+    def _refuse_surplus(self) -> None:
+        if self._shared.closing:
+            self._refuse(STOPPING)
+            return
+        request = self._refused_request(BUSY)
+        self._phase = _NONE
+        self.transport.write(BUSY.reply(request.id))
+        self._wait_until(self.loop.time() + self._limits.keep_alive_s)
 
     def on_response_complete(self) -> None:
         """Goes on to the next request, or waits for one."""
@@ -250,6 +286,7 @@ class Protocol(HttpToolsProtocol):
         if self.flow.read_paused:
             self.flow.resume_reading()
         if self.pipeline:
+            cycle: Any
             cycle, app = self.pipeline.pop()
             self._running = cycle
             self._start_asgi_task(cycle, app)
@@ -309,10 +346,9 @@ class Protocol(HttpToolsProtocol):
         self.pipeline.clear()
         for cycle in (self._running, self.cycle):
             if cycle is not None and not cycle.response_complete:
-                cycle.disconnected = True
-                cycle.message_event.set()
+                cycle.leave()
 
-    def _close_after(self, cycle: RequestResponseCycle) -> None:
+    def _close_after(self, cycle: Cycle) -> None:
         cycle.keep_alive = False
         self._held_open = cycle
 
@@ -335,8 +371,7 @@ class Protocol(HttpToolsProtocol):
             self._read_by = inf
         else:
             if is_its_own:
-                cycle.disconnected = True
-                cycle.message_event.set()
+                cycle.leave()
             self._answer_and_end(refusal, request)
 
     def _refused_request(self, refusal: Refusal) -> RequestContext:
