@@ -118,13 +118,7 @@ class Dispatcher:
         """Waits until nobody waits for an engine; False if that took longer than allowed."""
         attached = self._attached[attachment]
         attached.emptied.clear()
-        if not attached.waiting:
-            return True
-        try:
-            await asyncio.wait_for(attached.emptied.wait(), timeout_s)
-        except TimeoutError:
-            return False
-        return True
+        return not attached.waiting or await _is_set_within(attached.emptied, timeout_s)
 
     def detach(self, attachment: int, error: ModelUnavailable) -> None:
         """Closes the lanes of an engine; its callers, queued or running, get `error` at once."""
@@ -222,13 +216,7 @@ class Dispatcher:
         self._core.drain()
         self._step()
         self._emptied.clear()
-        if not self._waiting:
-            return True
-        try:
-            await asyncio.wait_for(self._emptied.wait(), timeout_s)
-        except TimeoutError:
-            return False
-        return True
+        return not self._waiting or await _is_set_within(self._emptied, timeout_s)
 
     def abandon(self, error: BatchdError) -> None:
         """Answers all that wait, queued or running, with an error."""
@@ -240,7 +228,7 @@ class Dispatcher:
         now = self._clock()
         if len(self._recent_faults(now)) > _FAULTS_BORNE:
             return f"the scheduler has failed {len(self._faults_at)} times within {_FAULTS_FORGOTTEN_S:.0f} s"
-        if self._core.running is not None and now > self._late_at and self._sent is not None:
+        if self._sent is not None and now > self._late_at:
             return f"a batch of model {self._sent.lane.model!r} takes much longer than measured"
         return None
 
@@ -345,7 +333,7 @@ class Dispatcher:
 
     def _look_for_answers(self, now: float) -> None:
         """Takes the answers of the batch that runs, if they are there; the event loop would tell at its next turn."""
-        if self._core.running is None or now - self._looked_at < _LOOK_EVERY_S or self._sent is None:
+        if self._sent is None or now - self._looked_at < _LOOK_EVERY_S:
             return
         self._looked_at = now
         try:
@@ -354,6 +342,8 @@ class Dispatcher:
             _log.exception("looking for answers failed")
 
     def _on_batch_done(self, sent: SentBatch, outcome: BatchResult | Exception) -> None:
+        if self._sent is sent:
+            self._sent = None
         try:
             self._complete(sent, outcome)
         except Exception as error:
@@ -412,3 +402,11 @@ class Dispatcher:
     def _fail(self, id: int, error: BatchdError) -> None:
         if waiting := self._waiting.get(id):
             waiting.fail(error)
+
+
+async def _is_set_within(event: asyncio.Event, timeout_s: float) -> bool:
+    try:
+        await asyncio.wait_for(event.wait(), timeout_s)
+    except TimeoutError:
+        return False
+    return True

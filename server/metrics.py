@@ -1,4 +1,4 @@
-"""Every metric that batchd exports, and the only place that knows prometheus_client.
+"""Every metric that batchd exports; with `triton_metrics.py`, the only place that knows prometheus_client.
 
 Most carry the labels `model`, `version`, `signature` and `engine`. Children are looked up once for each lane
 and kept in a `LaneMetrics`, because `labels()` costs more than `observe()`.
@@ -8,7 +8,7 @@ and kept in a `LaneMetrics`, because `labels()` costs more than `observe()`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 
 from prometheus_client import (
     CollectorRegistry,
@@ -23,12 +23,11 @@ from prometheus_client import (
 )
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics import MetricWrapperBase
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric, UnknownMetricFamily
-from prometheus_client.registry import Collector
 
 from server.engines.batch_result import BatchStats
 from server.model_description import ModelDescription
 from server.tally import AnswerTimes, Tally
+from server.triton_metrics import TRITON_NAMES, TritonNames
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
@@ -57,7 +56,7 @@ class Metrics:
     def __init__(self, registry: CollectorRegistry, *, triton_names: bool = False) -> None:
         self.registry = registry
         if triton_names:
-            registry.register(_TritonNames(self))
+            registry.register(TritonNames(self))
         self.requests = Counter(
             "batchd_requests_total",
             "Requests answered, by HTTP status code (499: the caller left first).",
@@ -207,8 +206,9 @@ class Metrics:
         self.failures = Counter(
             "batchd_request_failures_total",
             "Requests that did not get an answer, by HTTP status code and reason: an outcome as above, or invalid, "
-            "unknown_model, method, internal; or that for which its connection ended, as in "
-            "batchd_connections_ended_total. Without a model where that was not known yet.",
+            "unknown_model, method, internal; busy, refused unread since a turn of the loop could not answer more; or "
+            "that for which its connection ended, as in batchd_connections_ended_total. Without a model where that "
+            "was not known yet.",
             (*_LANE, "code", "reason"),
             registry=registry,
         )
@@ -431,70 +431,6 @@ def show_certification(metrics: Metrics, model: ModelDescription) -> None:
             metrics.certification_difference.labels(*labels).set(ratio)
 
 
-_TRITON_FAILURES = {
-    "cancelled": "CANCELED",
-    **dict.fromkeys(("rejected", "engine_died", "failed", "internal", "disowned"), "BACKEND"),
-    **dict.fromkeys(("queue_full", "unreachable", "expired", "draining", "unavailable"), "REJECTED"),
-}
-_TRITON_TIMES: dict[str, Callable[[Tally], float]] = {
-    "nv_inference_request_duration_us": lambda tally: tally.succeeded_s,
-    "nv_inference_queue_duration_us": lambda tally: tally.queue_s,
-    "nv_inference_compute_input_duration_us": lambda tally: tally.input_s,
-    "nv_inference_compute_infer_duration_us": lambda tally: tally.infer_s,
-    "nv_inference_compute_output_duration_us": lambda tally: tally.output_s,
-}
-_TRITON_NAMES = (
-    *("nv_inference_count", "nv_inference_exec_count", "nv_inference_pending_request_count"),
-    *_TRITON_TIMES,
-)
-
-
-class _TritonNames(Collector):
-    """What the protocol's statistics count, under Triton's names and labels, for boards that were made for Triton.
-
-    Triton's counters have no `_total`, so they are exposed without a type. Times add up requests, as Triton's do:
-    every request of a batch counts the batch's.
-    """
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
-    def describe(self) -> list[Metric]:
-        """Nothing: the names are known only when there are values."""
-        return []
-
-    def collect(self) -> Iterator[Metric]:
-        """Yields what is counted so far."""
-        families: dict[str, GaugeMetricFamily | UnknownMetricFamily] = {}
-
-        def add(name: str, value: float, *labels: str) -> None:
-            if name not in families:
-                kind = GaugeMetricFamily if name.endswith("pending_request_count") else UnknownMetricFamily
-                names = ("model", "version", "reason")[: len(labels)]
-                families[name] = kind(name, "See Triton's documentation.", labels=names)
-            families[name].add_metric(labels, value)
-
-        for model, version in self._metrics.versions():
-            tally = self._metrics.tally(model, version)
-            add("nv_inference_request_success", tally.succeeded, model, version)
-            for reason, failures in _by_triton_reason(tally).items():
-                add("nv_inference_request_failure", failures, model, version, reason)
-            add("nv_inference_count", tally.examples, model, version)
-            add("nv_inference_exec_count", tally.executions, model, version)
-            waiting = sum(lane.waiting() for lane in self._metrics.lanes_of(model, version))
-            add("nv_inference_pending_request_count", waiting, model, version)
-            for name, seconds in _TRITON_TIMES.items():
-                add(name, seconds(tally) * 1e6, model, version)
-        yield from families.values()
-
-
-def _by_triton_reason(tally: Tally) -> dict[str, int]:
-    found = dict.fromkeys(("REJECTED", "CANCELED", "BACKEND", "OTHER"), 0)
-    for reason, count in tally.failures.items():
-        found[_TRITON_FAILURES.get(reason, "OTHER")] += count
-    return found
-
-
 def _declared(metrics: Metrics) -> list[MetricWrapperBase]:
     return [value for value in vars(metrics).values() if isinstance(value, MetricWrapperBase)]
 
@@ -522,8 +458,8 @@ def markdown() -> str:
         "",
         "With the setting `triton_metrics` the same values are also exported under Triton's names, with the labels",
         "`model` and `version`: `nv_inference_request_success`, `nv_inference_request_failure` (by `reason`),",
-        *(f"`{name}`," for name in _TRITON_NAMES[:-1]),
-        f"`{_TRITON_NAMES[-1]}`. They are the numbers of `GET /v2/models/{{model}}/stats`: of the requests that were",
+        *(f"`{name}`," for name in TRITON_NAMES[:-1]),
+        f"`{TRITON_NAMES[-1]}`. They are the numbers of `GET /v2/models/{{model}}/stats`: of the requests that were",
         "answered, each of which counts the time of its whole batch.",
     ]
     return "\n".join(lines) + "\n"

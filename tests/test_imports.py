@@ -134,7 +134,7 @@ RULES = {
     "gRPC appears under server/grpc only": Home(("grpc", "google.protobuf"), ("server/grpc",)),
     "OpenTelemetry appears in server/otel.py": Home(("opentelemetry",), ("server/otel.py",)),
     "Prometheus appears in server/metrics.py, and for one counter in server/shadow.py": Home(
-        ("prometheus_client",), ("server/metrics.py", "server/shadow.py")
+        ("prometheus_client",), ("server/metrics.py", "server/triton_metrics.py", "server/shadow.py")
     ),
     "asyncio appears where there is a network, or a process to wait for": Home(
         ("asyncio", "uvloop"),

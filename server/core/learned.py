@@ -4,6 +4,8 @@ trust a prediction.
 
 from __future__ import annotations
 
+from math import inf
+
 _NEWEST = 0.1
 """Weight of the newest batch in what is lost in between."""
 _LONGEST_SURPRISE = 3.0
@@ -21,6 +23,8 @@ _MOST_AT_ONCE = 1.5
 _EASE, _MOST_EASE = 0.001, 0.004
 """Caution that was enough is relaxed by this share, and by twice as much each time that it was enough again."""
 _MOST_CAUTION = 4.0
+_STALE_S, _STALE_EASE = 5.0, 0.9
+"""Caution by which so little was promised for so long that it couldn't be judged becomes this part of itself."""
 
 
 class Between:
@@ -51,7 +55,8 @@ class Caution:
     A prediction may be short for reasons that no curve knows of: what arrives later and goes first, a machine that
     others use too. A queue that is always as long as just allowed, and longer by a tenth than what the device can
     clear in the time, makes a tenth of what it holds late. So the share of promises that were broken says how much
-    caution was missing; only those count that were made since it last changed.
+    caution was missing; only those count that were made since it last changed. Caution that lets nobody in would never
+    be judged, so it eases with time, too.
     """
 
     def __init__(self) -> None:
@@ -60,6 +65,16 @@ class Caution:
         self._ease = _EASE
         self._kept = 0
         self._broken = 0
+        self._changed_at = -inf
+        self._has_changed = True
+
+    def at(self, now: float) -> float:
+        """Returns the factor of this moment."""
+        if self._has_changed:
+            self._changed_at, self._has_changed = now, False
+        elif self.factor > 1.0 and now - self._changed_at > _STALE_S:
+            self._change(self.factor * _STALE_EASE)
+        return self.factor
 
     def kept(self, version: int) -> None:
         """An answer was on time that had been promised with the caution of that version."""
@@ -79,10 +94,14 @@ class Caution:
             return
         if self._broken:
             missing = _MARGIN * promises / max(1, self._kept)
-            self.factor = min(_MOST_CAUTION, self.factor * min(_MOST_AT_ONCE, missing))
             self._ease = _EASE
+            self._change(self.factor * min(_MOST_AT_ONCE, missing))
         else:
-            self.factor = max(1.0, self.factor * (1 - self._ease))
+            self._change(self.factor * (1 - self._ease))
             self._ease = min(_MOST_EASE, 2 * self._ease)
+
+    def _change(self, factor: float) -> None:
+        self.factor = max(1.0, min(_MOST_CAUTION, factor))
         self.version += 1
         self._kept = self._broken = 0
+        self._has_changed = True

@@ -227,8 +227,8 @@ class Scheduler:
             return Refusal("bytes", queued_bytes, limit_bytes, self.predicted_wait_s(), self._drain_s(share * queued))
         if request.deadline == inf or (self.running is None and not queued):
             return None
+        caution = lane.caution.at(now)
         entry.promised = lane.caution.version
-        caution = lane.caution.factor
         at_most_s = self._running_s(now) + self._clear_at_most_s + entry.at_most_s
         if now + caution * at_most_s <= request.deadline:
             return None

@@ -137,8 +137,11 @@ class Protocol(HttpToolsProtocol):
             self._refuse(self._refusal or MALFORMED)
             return
         phase = self._phase
-        if phase >= _BODY:
+        if phase == _BODY:
             self._note_body()
+        elif phase == _UNREAD:
+            if began != _UNREAD:
+                self._wait_until(self.loop.time() + self._limits.body_timeout_s)
         elif phase == _HEAD:
             self._note_head(began)
         elif self.cycle is not None and not self.cycle.response_complete:
@@ -154,7 +157,7 @@ class Protocol(HttpToolsProtocol):
             self._refuse(self._shared.head_too_large)
 
     def _note_body(self) -> None:
-        if self._body_bytes >= _BODY_PROGRESS_BYTES and (self._phase == _UNREAD or not self.cycle.response_complete):
+        if self._body_bytes >= _BODY_PROGRESS_BYTES and not self.cycle.response_complete:
             self._body_bytes = 0
             self._wait_until(self.loop.time() + self._limits.body_timeout_s)
 
@@ -189,7 +192,7 @@ class Protocol(HttpToolsProtocol):
         if self._head_bytes > self._limits.header_bytes:  # with what else arrived, so it may be
             self._check_header_bytes()
         if self._is_surplus():
-            self._phase, self._body_bytes = _UNREAD, _BODY_PROGRESS_BYTES
+            self._phase = _UNREAD
             return
         parser, scope = self.parser, self.scope
         version: str = parser.get_http_version()
@@ -252,8 +255,6 @@ class Protocol(HttpToolsProtocol):
             if len(cycle.body) > HIGH_WATER_LIMIT:
                 self.flow.pause_reading()
             cycle.message_event.set()
-        elif self._phase == _UNREAD:
-            self._body_bytes += len(body)
 
     def on_message_complete(self) -> None:
         """The request is whole."""

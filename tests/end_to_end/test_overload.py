@@ -1,8 +1,11 @@
-"""A minute of twice what the machine can do, with everything that goes wrong in such a minute.
+"""Twice what the server can do, with everything that goes wrong in such a minute.
 
 Two models of examples of every length; one request in a hundred is poisoned, so that the model's own function refuses
 it; one caller in twenty closes its connection before it can have its answer. Every request is accounted for, by its
 caller and by the server's own count.
+
+Once the engines are what is too slow: long examples. Once it is the front end: short ones, thousands a second. There
+the generator takes from the server what it needs to send twice as much, since they share the machine.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import uvloop
@@ -23,18 +27,19 @@ from loadtest.pacer import ClosedLoop, Pacer, open_loop
 from loadtest.results import Record
 from loadtest.targets import Example, ExampleSet, Target, target
 from tests.support.processes import children, resident_bytes
-from tests.support.serving import ROOT, Serving, serving
+from tests.support.serving import ROOT, SERVICES, Serving, serving
 
 LANGUAGE, LISTOPS = (ROOT / "examples" / name / "model.py" for name in ("language", "listops"))
+LONG = SERVICES / "long.py"
 DEADLINE_S = 0.5
-OVERLOAD_S = 60.0
 ONCE_S = 20.0
 CONNECTIONS = 1024
 """Of each model: with too few of them an open loop is a closed one, and nothing is refused."""
 POISONED_EVERY = 100
 LEAVERS = Leavers(share=0.05, after_s=0.005, seed=7)
-LEAST_GOODPUT = 0.9
 GROWTH = 1.05
+MOST_LATE_S = 0.5
+"""Where more than one in a hundred requests is sent so late, the generator was the limit, and nothing is shown."""
 ON_THE_WAY_S = 0.05
 """What a reply within the deadline may take besides, on its way through two busy processes."""
 
@@ -42,9 +47,28 @@ pytestmark = [pytest.mark.full, pytest.mark.alone, pytest.mark.timeout(900)]
 
 
 @dataclass(frozen=True)
+class Limit:
+    """What is too slow: the models that make it so, how long they get twice the rate, what must be left of goodput.
+
+    `saturating`: requests that find out what both carry.
+    """
+
+    files: Sequence[Path]
+    models: Sequence[tuple[Path, str]]
+    overload_s: float
+    least_goodput: float
+    saturating: int
+
+
+ENGINES = Limit([LONG], [(LONG, "documents"), (LONG, "expressions")], 60.0, 0.9, saturating=2000)
+FRONT_END = Limit([LANGUAGE, LISTOPS], [(LANGUAGE, "language"), (LISTOPS, "listops")], 30.0, 0.5, saturating=6000)
+
+
+@dataclass(frozen=True)
 class Models:
     """A server of both models, what is sent to each, and what comes back for it."""
 
+    limit: Limit
     server: Serving
     expected: tuple[ExampleSet, ...]
 
@@ -76,19 +100,21 @@ class Models:
             await asyncio.sleep(0.5)
 
 
-@pytest.fixture(scope="module")
-def models() -> Iterator[Models]:
-    expected = tuple(poisoned(expected_replies(Settings(str(file), engines=[]))) for file in (LANGUAGE, LISTOPS))
-    with serving(LANGUAGE, LISTOPS, "--compile-budget-s", "300") as server:
-        yield Models(server, expected)
+@pytest.fixture(scope="module", params=[ENGINES, FRONT_END], ids=["engines", "front end"])
+def models(request) -> Iterator[Models]:
+    limit: Limit = request.param
+    expected = tuple(
+        poisoned(expected_replies(Settings(str(file), engines=[], name=name))) for file, name in limit.models
+    )
+    with serving(*limit.files, "--compile-budget-s", "300") as server:
+        yield Models(limit, server, expected)
 
 
 def poisoned(examples: ExampleSet) -> ExampleSet:
     """Every hundredth example is one that the model refuses."""
-    poison = {
-        "language": Example({"text": "too long " * 1000}, error="longer than the model allows"),
-        "listops": Example({"symbols": [3, 1], "children": [[-1] * 4, [1] * 4]}, error="a child after its parent"),
-    }[examples.model]
+    too_long = Example({"text": "too long " * 1000}, error="longer than the model allows")
+    upside_down = Example({"symbols": [3, 1], "children": [[-1] * 4, [1] * 4]}, error="a child after its parent")
+    poison = too_long if "text" in examples.examples[0].inputs else upside_down
     mixed = [poison if index % POISONED_EVERY == 0 else example for index, example in enumerate(examples.examples)]
     return ExampleSet(examples.model, mixed, examples.dtypes, examples.rtol)
 
@@ -97,6 +123,7 @@ def poisoned(examples: ExampleSet) -> ExampleSet:
 class Minute:
     """What came of it: the records at once the rate and at twice that, the server's own count, the bytes in use."""
 
+    limit: Limit
     once: Sequence[Record]
     twice: Sequence[Record]
     counted: Outcomes
@@ -108,10 +135,10 @@ def minute(models: Models) -> Minute:
     rates = _rates_of_both(models)
     once, _ = models.attack(_open_loops(rates, ONCE_S), LEAVERS)
     before = Outcomes.of(models.server)
-    twice, sizes = models.attack(_open_loops([2 * rate for rate in rates], OVERLOAD_S), LEAVERS)
+    twice, sizes = models.attack(_open_loops([2 * rate for rate in rates], models.limit.overload_s), LEAVERS)
     after = Outcomes.of(models.server)
     print(f"capacity {'+'.join(f'{rate:,.0f}' for rate in rates)}/s")
-    return Minute(once, twice, after - before, sizes)
+    return Minute(models.limit, once, twice, after - before, sizes)
 
 
 def test_every_request_is_accounted_for_and_nothing_grows(minute: Minute) -> None:
@@ -126,17 +153,17 @@ def test_every_request_is_accounted_for_and_nothing_grows(minute: Minute) -> Non
     assert max(sizes) <= GROWTH * max(sizes[: len(sizes) // 3])
 
 
-@pytest.mark.xfail(
-    reason="the event loop is what is overloaded: a turn of it takes longer than the deadline, and admission knows "
-    "nothing of turns; few answers are in time",
-    strict=False,
-)
 def test_those_let_in_are_on_time_and_nearly_as_many_as_at_once(minute: Minute) -> None:
-    goodput, at_once = _goodput(minute.twice, OVERLOAD_S), _goodput(minute.once, ONCE_S)
-    late = _p99_s(minute.twice)
-    print(f"goodput {at_once:,.0f}/s at once, {goodput:,.0f}/s at twice the rate; p99 {late * 1000:.0f} ms")
-    assert late <= DEADLINE_S + ON_THE_WAY_S
-    assert goodput >= LEAST_GOODPUT * at_once
+    limit = minute.limit
+    goodput, at_once = _goodput(minute.twice, limit.overload_s), _goodput(minute.once, ONCE_S)
+    late_s, sent_late_s = _p99_s(minute.twice), _sent_late_s(minute.twice)
+    print(
+        f"goodput {at_once:,.0f}/s at once, {goodput:,.0f}/s at twice the rate; p99 {late_s * 1000:.0f} ms, of which the "
+        f"generator may have had up to {sent_late_s * 1000:.0f}"
+    )
+    assert sent_late_s <= MOST_LATE_S
+    assert late_s <= DEADLINE_S + ON_THE_WAY_S + sent_late_s
+    assert goodput >= limit.least_goodput * at_once
 
 
 @dataclass(frozen=True)
@@ -151,6 +178,7 @@ class Outcomes:
         names += ("engine_died", "unavailable", "draining", "too_large")
         counts = {name: int(server.metric("batchd_outcomes_total", outcome=name)) for name in names}
         counts["invalid"] = int(server.metric("batchd_requests_total", code="400")) - counts["rejected"]
+        counts["busy"] = int(server.metric("batchd_request_failures_total", code="503", reason="busy"))
         return cls(Counter(counts))
 
     def __sub__(self, other: Outcomes) -> Outcomes:
@@ -166,7 +194,7 @@ def _assert_the_server_counted_the_same(records: Sequence[Record], server: Outco
     pairs = {
         200: counted["answered"],
         400: counted["rejected"] + counted["invalid"],
-        503: counted["queue_full"] + counted["unreachable"],
+        503: counted["queue_full"] + counted["unreachable"] + counted["busy"],
         504: counted["expired"],
     }
     assert set(got) <= set(pairs)
@@ -178,8 +206,8 @@ def _assert_the_server_counted_the_same(records: Sequence[Record], server: Outco
 
 def _rates_of_both(models: Models) -> list[float]:
     """What both carry at the same time, saturated, in requests a second."""
-    models.attack([ClosedLoop(1000, 32)] * 2)
-    started = [ClosedLoop(6000, 48)] * 2
+    started = [ClosedLoop(models.limit.saturating, 48)] * 2
+    models.attack(started)
     records, _ = models.attack(started)
     per_model = [records[: len(records) // 2], records[len(records) // 2 :]]
     ends_s = min(max(record.done_s for record in each) for each in per_model)
@@ -197,6 +225,11 @@ def _goodput(records: Sequence[Record], seconds: float) -> float:
         sum(record.status == 200 and record.outcome == "ok" and _took_s(record) <= DEADLINE_S for record in records)
         / seconds
     )
+
+
+def _sent_late_s(records: Sequence[Record]) -> float:
+    """By how much the generator lagged at most, but for one in a hundred; and so with what it received, too."""
+    return sorted(record.sent_s - record.due_s for record in records)[int(0.99 * len(records))]
 
 
 def _p99_s(records: Sequence[Record]) -> float:

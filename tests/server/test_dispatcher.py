@@ -11,6 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from server.dispatcher import Dispatcher
+from server.engines.batch_result import BatchResult, BatchStats
 from server.errors import (
     BatchdError,
     DeadlineExceeded,
@@ -71,6 +72,37 @@ async def test_everyone_gets_the_own_row():
     assert served.sample("batchd_dispatches_total", reason="full") == 6
     assert served.sample("batchd_dispatches_total", reason="idle") == 1
     assert served.sample("batchd_compiles_total", phase="serving") == 0
+
+
+class LookedAtEngine(FakeEngine):
+    """Its answer is there as soon as it is asked for, and only then: the loop tells of nothing."""
+
+    def submit(self, signature, rows, bucket, owners, done) -> None:
+        self.ready = signature, rows, bucket, owners, done
+
+    def poll(self) -> None:
+        if self.ready is not None:
+            (*batch, done), self.ready = self.ready, None
+            self.batches.append((len(batch[1]), batch[2]))
+            done(BatchResult([self._answer(row) for row in batch[1]], BatchStats(compute_s=0.001), list(batch[3])))
+
+
+async def test_requests_look_for_the_answers_of_the_batch_that_runs():
+    """In a turn of many requests the device doesn't wait for its end: the next batch goes in the middle of it."""
+    engine = LookedAtEngine()
+    served = serving(engine)
+    first = served.predict(1)
+    await turns()
+    time.sleep(0.001)  # it is looked for now and then only
+    second = served.predict(2)
+    await turns()
+    assert first.done()
+    assert engine.sizes == [1]
+    time.sleep(0.001)
+    third = served.predict(3)
+    await turns()
+    assert [reply.rows[0][0][0] for reply in (await first, await second)] == [2, 4]
+    third.cancel()
 
 
 async def test_a_reply_says_how_it_was_served():

@@ -20,6 +20,7 @@ from server.http.connections import ConnectionLimits, Connections
 from server.http.listener import Listener
 from server.http.nonfinite import Nonfinite
 from server.http.refused import RefusedRequests
+from server.http.turns import Turns
 from server.loading_progress import ProgressLines
 from server.metrics import Metrics
 from server.observer import create_observer
@@ -91,6 +92,7 @@ async def running(
         drain_timeout_s=drain_timeout_s,
     )
     observer = create_observer(access_log, tracing)
+    turns = Turns()
     application = create_application(
         supervisor,
         dispatcher,
@@ -101,12 +103,13 @@ async def running(
         element_limit=element_limit,
         nonfinite=nonfinite,
         observer=observer,
+        turns=turns,
     )
     with socket.create_server(("127.0.0.1", 0)) as listening:
         # As uvloop does; asyncio doesn't, for a socket that it didn't make, and then each reply takes 40 ms.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         refused = RefusedRequests(metrics, observer)
-        connections = Connections(limits or ConnectionLimits(), metrics.count_ended_connection, refused)
+        connections = Connections(limits or ConnectionLimits(), metrics.count_ended_connection, refused, turns)
         listener = Listener(application, connections, **uvicorn_options(tls))
         answering = asyncio.create_task(listener.serve(sockets=[listening]))
         loading = asyncio.create_task(supervisor.start())

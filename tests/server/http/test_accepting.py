@@ -1,4 +1,5 @@
-"""Connections that speak TLS count, and have a time, before their handshake is done; and the end waits for none."""
+"""Many connections are accepted at once; those that speak TLS count, and have a time, before their handshake is done;
+and the end waits for none."""
 
 from __future__ import annotations
 
@@ -55,6 +56,17 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 def ended_early(service: Service, reason: str) -> float:
     return service.registry.get_sample_value("batchd_connections_ended_total", {"reason": reason}) or 0.0
+
+
+async def test_callers_who_come_at_once_are_accepted_at_once():
+    async with running(a=FakeEngine) as service:
+        clients = [silent(service) for _ in range(100)]  # these are still the kernel's
+        for _ in range(10):  # turns of the loop
+            await asyncio.sleep(0)
+        assert len(service.connections) == 100
+        for each in clients:
+            each.close()
+        await until(lambda: len(service.connections) == 0)
 
 
 async def test_who_never_begins_the_handshake_is_ended_in_time(made, tls):
