@@ -321,12 +321,20 @@ class Dispatcher:
             for _ in part.rows:
                 lane.metrics.queue_duration.observe(queue_s)
         self._late_at = now + max(_LATE_AT_LEAST_S, _LATE_FACTOR * batch.expected_s)
-        loop = asyncio.get_running_loop()
+        ahead, self._sent = self._sent, sent
+        if ahead is None:
+            self._submit(sent)
+        else:  # of a scheduler that is gone: the device still computes it
+            ahead.then = partial(self._submit, sent)
+
+    def _submit(self, sent: SentBatch) -> None:
+        loop, lane = asyncio.get_running_loop(), sent.lane
         sent.forget_timeout = loop.call_later(self._batch_timeout_s, self._end_stuck_engine, sent).cancel
-        self._sent = sent
+        # What it leads to is done for other requests than the one, if any, in whose context the engine was started.
+        on_done = partial(self._on_batch_done, sent)
         try:
             lane.runner.submit(
-                lane.signature, sent.rows(), sent.bucket, sent.owners(), partial(self._on_batch_done, sent)
+                lane.signature, sent.rows(), sent.bucket, sent.owners(), partial(self._of_no_request.run, on_done)
             )
         except Exception as error:
             loop.call_soon(self._on_batch_done, sent, error)
@@ -337,7 +345,7 @@ class Dispatcher:
             return
         self._looked_at = now
         try:
-            self._of_no_request.run(self._sent.lane.runner.poll)
+            self._sent.lane.runner.poll()
         except Exception:
             _log.exception("looking for answers failed")
 
@@ -349,6 +357,7 @@ class Dispatcher:
         except Exception as error:
             self._fail_batch(sent.batch, error, "batch")
             self._step()
+        sent.then()
 
     def _complete(self, sent: SentBatch, outcome: BatchResult | Exception) -> None:
         lane, batch, parts = sent.lane, sent.batch, sent.parts

@@ -1,4 +1,5 @@
-"""Every metric that batchd exports; with `triton_metrics.py`, the only place that knows prometheus_client.
+"""Every metric that batchd exports; with `triton_metrics.py`, and `shadow.py` for one counter,
+the only place that knows prometheus_client.
 
 Most carry the labels `model`, `version`, `signature` and `engine`. Children are looked up once for each lane
 and kept in a `LaneMetrics`, because `labels()` costs more than `observe()`.

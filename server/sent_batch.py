@@ -21,7 +21,7 @@ _log = logging.getLogger("batchd.dispatcher")
 
 @dataclass(slots=True)
 class SentBatch:
-    """`sent_at`: of the dispatcher's clock. `forget_timeout`: it is back, and can't be stuck any more."""
+    """`sent_at`: of the dispatcher's clock. `forget_timeout`: it is back, not stuck. `then`: waits for its end."""
 
     lane: ServedLane
     batch: Batch
@@ -29,6 +29,7 @@ class SentBatch:
     reason: Reason
     sent_at: float
     forget_timeout: Callable[[], None] = lambda: None
+    then: Callable[[], None] = lambda: None
 
     @property
     def bucket(self) -> Bucket:

@@ -132,9 +132,11 @@ class MirroredRunner:
         self, signature: str, rows: Sequence[Example], bucket: Bucket, owners: Sequence[int], done: OnBatch
     ) -> None:
         def mirror_and_tell(outcome: BatchResult | Exception) -> None:
-            if isinstance(outcome, BatchResult):
-                self._mirror(signature, rows, bucket, outcome)
-            done(outcome)
+            try:
+                if isinstance(outcome, BatchResult):
+                    self._mirror(signature, rows, bucket, outcome)
+            finally:
+                done(outcome)
 
         self._live.submit(signature, rows, bucket, owners, mirror_and_tell)
 

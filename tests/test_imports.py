@@ -133,7 +133,7 @@ RULES = {
     "FastAPI appears under server/http only": Home(("fastapi", "starlette"), ("server/http",)),
     "gRPC appears under server/grpc only": Home(("grpc", "google.protobuf"), ("server/grpc",)),
     "OpenTelemetry appears in server/otel.py": Home(("opentelemetry",), ("server/otel.py",)),
-    "Prometheus appears in server/metrics.py, and for one counter in server/shadow.py": Home(
+    "Prometheus appears in server/metrics.py and triton_metrics.py, and for one counter in server/shadow.py": Home(
         ("prometheus_client",), ("server/metrics.py", "server/triton_metrics.py", "server/shadow.py")
     ),
     "asyncio appears where there is a network, or a process to wait for": Home(

@@ -190,8 +190,10 @@ class Scheduler:
             self._sent = (batch.lane, seconds + between_s)
             if representative:
                 lane.learn(seconds)
-        extra_s = 0.0 if representative else max(0.0, seconds - batch.expected_s)
-        self._between.learn(between_s + extra_s)
+        if representative:
+            self._between.learn(between_s)
+        elif seconds > batch.expected_s:
+            self._between.learn(between_s + seconds - batch.expected_s)
         if representative:
             self._drained_rows = self._drained_rows * _RECENT + batch.rows
             self._drained_s = self._drained_s * _RECENT + seconds + between_s

@@ -62,8 +62,8 @@ class Arrival:
         if self.metrics is not None:
             self.metrics.outcomes(DeadlineUnreachable.outcome).inc()
         raise DeadlineUnreachable(
-            f"too many requests arrive at once for this deadline: reading this one and replying takes {lost_s:.3g} s "
-            f"of its {timeout_s:.3g} s; come later, or allow more time"
+            f"the server is too busy for this deadline: reading the request and replying takes {lost_s:.3g} s of its "
+            f"{timeout_s:.3g} s; come later, or allow more time"
         )
 
     def header(self, name: bytes) -> bytes | None:

@@ -52,6 +52,6 @@ class CallerWatch:
             raise CallerLeft from None
 
     def _cancel(self) -> None:
-        if self._waiting_task is not None:
+        if self._waiting_task is not None and not self._has_cancelled:
             self._has_cancelled = True
             self._waiting_task.cancel()

@@ -139,15 +139,13 @@ class Protocol(HttpToolsProtocol):
         phase = self._phase
         if phase == _BODY:
             self._note_body()
-        elif phase == _UNREAD:
-            if began != _UNREAD:
-                self._wait_until(self.loop.time() + self._limits.body_timeout_s)
         elif phase == _HEAD:
             self._note_head(began)
-        elif self.cycle is not None and not self.cycle.response_complete:
-            self._read_by = inf
-        elif began == _BODY:
-            self._wait_until(self.loop.time() + self._limits.keep_alive_s)
+        elif phase == _NONE:
+            if self._is_answering():
+                self._read_by = inf
+            elif began == _BODY:
+                self._wait_until(self.loop.time() + self._limits.keep_alive_s)
 
     def _note_head(self, began: int) -> None:
         if began != _HEAD:
@@ -193,6 +191,7 @@ class Protocol(HttpToolsProtocol):
             self._check_header_bytes()
         if self._is_surplus():
             self._phase = _UNREAD
+            self._wait_until(self.loop.time() + self._limits.body_timeout_s)
             return
         parser, scope = self.parser, self.scope
         version: str = parser.get_http_version()
@@ -239,6 +238,8 @@ class Protocol(HttpToolsProtocol):
         if self.parser.get_method() != b"POST" or self.url.startswith(_ADMIN) or self.expect_100_continue:
             return False
         if self._is_answering() or self._shared.closing or not self.parser.should_keep_alive():
+            return False
+        if self.parser.get_http_version() != "1.1" or self.flow.write_paused:  # replies that nobody reads would heap up
             return False
         return not self._shared.turns.admits()
 
@@ -289,6 +290,7 @@ class Protocol(HttpToolsProtocol):
         if self.pipeline:
             cycle: Any
             cycle, app = self.pipeline.pop()
+            cycle.scope.pop(READ_AT, None)  # it has waited for the reply before its own, not for a turn
             self._running = cycle
             self._start_asgi_task(cycle, app)
         elif self._last_word is not None:
@@ -345,7 +347,7 @@ class Protocol(HttpToolsProtocol):
     def _abandon(self) -> None:
         """What runs hears that nobody waits for it; what was to run behind it doesn't."""
         self.pipeline.clear()
-        for cycle in (self._running, self.cycle):
+        for cycle in {self._running, self.cycle}:
             if cycle is not None and not cycle.response_complete:
                 cycle.leave()
 

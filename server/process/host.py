@@ -169,7 +169,8 @@ class EngineProcess:
         described = self.description.signature(signature) if self.description is not None else None
         if described is None:
             raise errors.UnknownModel(f"there is no signature '{signature}' of {self.source.location} to run")
-        assert self._done is None, "a batch runs already"
+        if self._done is not None:
+            raise RuntimeError("a batch runs already")
         loop = asyncio.get_running_loop()
         # The socket closes before `exited` resolves; what is sent in between would wait for ever.
         if self.exited.done() or self._transport is None or self._transport.is_closing():
@@ -190,7 +191,12 @@ class EngineProcess:
         except OSError:  # nothing yet, or closed
             return
         if data:
-            self._connection.data_received(data)
+            try:
+                self._connection.data_received(data)
+            except Exception:  # then the loop would end the connection, too: what was read is lost
+                if self._transport is not None:
+                    self._transport.abort()
+                raise
 
     async def run(
         self, signature: str, rows: Sequence[Example], bucket: Bucket, owners: Sequence[int] = ()

@@ -11,7 +11,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from server import dispatcher
+from server.core.scheduler import Scheduler
 from server.dispatcher import Dispatcher
+from server.engines.batch_result import BatchResult, BatchStats
 from server.errors import BatchdError, Draining
 from server.metrics import LaneMetrics, Metrics
 from server.prediction import PredictReply, PredictRequest
@@ -185,3 +187,33 @@ async def test_abandon_answers_all_that_wait():
     for task in tasks:
         with pytest.raises(Draining, match="too late"):
             await asyncio.wait_for(task, 1)
+
+
+class OneAtATime(FakeEngine):
+    """As engine processes do, it takes no batch while it computes one."""
+
+    def submit(self, signature, rows, bucket, owners, done) -> None:
+        if self.seconds < 0:
+            raise RuntimeError("a batch runs already")
+        self.seconds = -self.seconds
+
+        def free_and_done(outcome) -> None:
+            self.seconds = -self.seconds
+            done(outcome)
+
+        super().submit(signature, rows, bucket, owners, free_and_done)
+
+    async def run(self, *batch):
+        await asyncio.sleep(abs(self.seconds))
+        return BatchResult([self._answer(row) for row in batch[1]], BatchStats(compute_s=0.05), list(batch[3]))
+
+
+async def test_a_new_scheduler_waits_for_the_batch_of_the_old(monkeypatch):
+    served = serving(OneAtATime(seconds=0.05))
+    running = served.predict(1)
+    await asyncio.sleep(0.01)
+    Fault(monkeypatch, Scheduler, "next_action")
+    await assert_fails(served.predict(2))
+    await assert_fails(running)
+    assert served.faults("scheduler") == 1
+    await assert_serves(served)
