@@ -25,8 +25,8 @@ test: .venv/.installed-dev  ## run the tests, but for the long ones
 test-all: .venv/.installed-dev  ## run every test
 	failed=; \
 	$(BIN)/python -m pytest -m "not sweep and not alone" $(TWO_PROCESSES) || failed=1; \
-	$(BIN)/python -m pytest -m sweep --numprocesses 2 --dist load || failed=1; \
 	$(BIN)/python -m pytest -m alone || failed=1; \
+	$(BIN)/python -m pytest -m sweep --numprocesses 2 --dist load || failed=1; \
 	test -z "$$failed"
 
 lint: .venv/.installed-dev  ## check style and types
