@@ -95,8 +95,8 @@ def test_developers_need_not_install_twice(checkout: Checkout) -> None:
     assert checkout.run("make", "test")[1] == [*INSTALL_DEV, f"python -m pytest -m not full {TWO_PROCESSES}"]
     parts = [
         f"python -m pytest -m not sweep and not alone {TWO_PROCESSES}",
-        "python -m pytest -m sweep --numprocesses 2 --dist load",
         "python -m pytest -m alone",
+        "python -m pytest -m sweep --numprocesses 2 --dist load",
     ]
     assert checkout.run("make", "test-all")[1] == parts
     failed, commands = checkout.run("make", "test-all", PYTEST_STATUS="1")
