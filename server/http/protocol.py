@@ -102,7 +102,7 @@ class Protocol(HttpToolsProtocol):
         self._abandon()
         super().connection_lost(exc)
         # Nothing that is left refers to it, so that it needn't wait for the collector of garbage.
-        self.cycle = self._running = self._held_open = self._half_closed = None  # type: ignore[assignment]
+        self.cycle = self._running = self._held_open = self._half_closed = None  # type: ignore[assignment]  # at its end
 
     def eof_received(self) -> bool:  # type: ignore[override]  # uvicorn returns nothing
         """The client sends no more; True keeps the connection for the replies that it still waits for."""
